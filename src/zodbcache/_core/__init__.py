@@ -1,0 +1,1 @@
+"""The C core (``_store``): everything that must take nanoseconds."""

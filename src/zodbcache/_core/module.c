@@ -1,0 +1,599 @@
+/* The C core as Python sees it: two types, no logic.
+ *
+ * Every method runs under the GIL from beginning to end, and is atomic by that.
+ * Ids are int64 in Python and uint64 here, the same 64 bits; where a method
+ * takes 8 bytes, they are big-endian.
+ */
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include "deltas.h"
+#include "store.h"
+
+/* ---- conversions ------------------------------------------------------- */
+
+static inline uint64_t
+big_endian(const char *bytes)
+{
+    uint64_t value;
+    memcpy(&value, bytes, sizeof value);
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+    value = __builtin_bswap64(value);
+#endif
+    return value;
+}
+
+static inline PyObject *
+bytes_of(uint64_t value)
+{
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+    value = __builtin_bswap64(value);
+#endif
+    return PyBytes_FromStringAndSize((const char *)&value, sizeof value);
+}
+
+/* An 8-byte id.  Sets TypeError or ValueError and returns false otherwise. */
+static inline bool
+id_from_bytes(PyObject *object, uint64_t *id)
+{
+    if (!PyBytes_Check(object)) {
+        PyErr_Format(PyExc_TypeError, "an id is 8 bytes, not %.100s", Py_TYPE(object)->tp_name);
+        return false;
+    }
+    if (PyBytes_GET_SIZE(object) != sizeof *id) {
+        PyErr_Format(PyExc_ValueError, "an id has 8 bytes, not %zd", PyBytes_GET_SIZE(object));
+        return false;
+    }
+    *id = big_endian(PyBytes_AS_STRING(object));
+    return true;
+}
+
+static bool
+id_from_int(PyObject *object, uint64_t *id)
+{
+    long long value = PyLong_AsLongLong(object);
+    if (value == -1 && PyErr_Occurred()) {
+        return false;
+    }
+    *id = (uint64_t)value;
+    return true;
+}
+
+static PyObject *
+int_of(uint64_t id)
+{
+    return PyLong_FromLongLong((long long)id);
+}
+
+static bool
+expect(Py_ssize_t count, Py_ssize_t expected, const char *name)
+{
+    if (count == expected) {
+        return true;
+    }
+    PyErr_Format(PyExc_TypeError, "%s() takes %zd arguments (%zd given)", name, expected, count);
+    return false;
+}
+
+static bool
+state_from(PyObject *object, const char **state, size_t *state_bytes)
+{
+    if (!PyBytes_Check(object)) {
+        PyErr_Format(PyExc_TypeError, "a state is bytes, not %.100s", Py_TYPE(object)->tp_name);
+        return false;
+    }
+    *state = PyBytes_AS_STRING(object);
+    *state_bytes = (size_t)PyBytes_GET_SIZE(object);
+    return true;
+}
+
+/* ---- Store ------------------------------------------------------------- */
+
+typedef struct {
+    PyObject_HEAD
+    store store;
+} Store;
+
+#define STORE(self) (&((Store *)(self))->store)
+
+static PyObject *
+Store_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    static char *names[] = {"limit_bytes", "object_max_bytes", NULL};
+    Py_ssize_t limit_bytes, object_max_bytes;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "nn:Store", names, &limit_bytes,
+                                     &object_max_bytes)) {
+        return NULL;
+    }
+    if (limit_bytes < (Py_ssize_t)STORE_LIMIT_MIN_BYTES ||
+        (size_t)limit_bytes > STORE_LIMIT_MAX_BYTES || object_max_bytes < 1) {
+        PyErr_Format(PyExc_ValueError,
+                     "limit_bytes must be between %zu and %zu, object_max_bytes positive",
+                     STORE_LIMIT_MIN_BYTES, STORE_LIMIT_MAX_BYTES);
+        return NULL;
+    }
+    Store *self = (Store *)type->tp_alloc(type, 0);
+    if (self != NULL && !store_open(&self->store, (size_t)limit_bytes,
+                                    (size_t)object_max_bytes)) {
+        Py_DECREF(self);
+        return PyErr_NoMemory();
+    }
+    return (PyObject *)self;
+}
+
+static void
+Store_dealloc(PyObject *self)
+{
+    PyTypeObject *type = Py_TYPE(self);
+    store_close(STORE(self));
+    type->tp_free(self);
+    Py_DECREF(type);
+}
+
+static PyObject *
+Store_load_before(PyObject *self, PyObject *const *args, Py_ssize_t count)
+{
+    uint64_t oid, before;
+    if (!expect(count, 2, "load_before") || !id_from_bytes(args[0], &oid) ||
+        !id_from_bytes(args[1], &before)) {
+        return NULL;
+    }
+    const revision *r = store_load_before(STORE(self), oid, before);
+    if (r == NULL) {
+        Py_RETURN_NONE;
+    }
+    PyObject *state = PyBytes_FromStringAndSize(revision_state(r),
+                                                (Py_ssize_t)revision_state_bytes(r));
+    PyObject *tid = bytes_of(r->tid);
+    PyObject *end = r->closed ? bytes_of(revision_end(r)) : Py_NewRef(Py_None);
+    PyObject *result = state && tid && end ? PyTuple_New(3) : NULL;
+    if (result == NULL) {
+        Py_XDECREF(state);
+        Py_XDECREF(tid);
+        Py_XDECREF(end);
+        return NULL;
+    }
+    PyTuple_SET_ITEM(result, 0, state);
+    PyTuple_SET_ITEM(result, 1, tid);
+    PyTuple_SET_ITEM(result, 2, end);
+    return result;
+}
+
+static PyObject *
+Store_insert(PyObject *self, PyObject *const *args, Py_ssize_t count)
+{
+    uint64_t oid, tid, end;
+    const char *state;
+    size_t state_bytes;
+    if (!expect(count, 4, "insert") || !id_from_int(args[0], &oid) ||
+        !id_from_int(args[1], &tid) || !id_from_int(args[2], &end) ||
+        !state_from(args[3], &state, &state_bytes)) {
+        return NULL;
+    }
+    return PyBool_FromLong(store_insert(STORE(self), oid, tid, end, state, state_bytes));
+}
+
+static PyObject *
+Store_restore(PyObject *self, PyObject *const *args, Py_ssize_t count)
+{
+    uint64_t oid, tid, frequency;
+    const char *state;
+    size_t state_bytes;
+    if (!expect(count, 4, "restore") || !id_from_int(args[0], &oid) ||
+        !id_from_int(args[1], &tid) || !state_from(args[2], &state, &state_bytes) ||
+        !id_from_int(args[3], &frequency)) {
+        return NULL;
+    }
+    unsigned bounded = frequency < FREQUENCY_MAX ? (unsigned)frequency : FREQUENCY_MAX;
+    return PyBool_FromLong(store_restore(STORE(self), oid, tid, state, state_bytes, bounded));
+}
+
+static bool
+end_all(store *s, PyObject *oids, uint64_t tid, bool exact)
+{
+    PyObject *sequence = PySequence_Fast(oids, "the oids of a change are a list");
+    if (sequence == NULL) {
+        return false;
+    }
+    bool good = true;
+    for (Py_ssize_t i = 0; good && i < PySequence_Fast_GET_SIZE(sequence); i++) {
+        uint64_t oid;
+        good = id_from_bytes(PySequence_Fast_GET_ITEM(sequence, i), &oid);
+        if (good) {
+            store_end(s, oid, tid, exact);
+        }
+    }
+    Py_DECREF(sequence);
+    return good;
+}
+
+static PyObject *
+Store_advance(PyObject *self, PyObject *const *args, Py_ssize_t count)
+{
+    uint64_t checkpoint;
+    if (!expect(count, 2, "advance") || !id_from_int(args[1], &checkpoint)) {
+        return NULL;
+    }
+    PyObject *changes = PySequence_Fast(args[0], "changes are a list");
+    if (changes == NULL) {
+        return NULL;
+    }
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(changes); i++) {
+        PyObject *oids;
+        long long tid;
+        int exact;
+        if (!PyArg_ParseTuple(PySequence_Fast_GET_ITEM(changes, i),
+                              "OLp;a change is (oids, tid, exact)", &oids, &tid, &exact) ||
+            !end_all(STORE(self), oids, (uint64_t)tid, exact)) {
+            Py_DECREF(changes);
+            return NULL;
+        }
+    }
+    Py_DECREF(changes);
+    store_raise_checkpoint(STORE(self), checkpoint); /* I1: only now */
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+Store_forget(PyObject *self, PyObject *arg)
+{
+    uint64_t oid;
+    if (!id_from_int(arg, &oid)) {
+        return NULL;
+    }
+    store_forget(STORE(self), oid);
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+Store_clear(PyObject *self, PyObject *Py_UNUSED(ignored))
+{
+    store_clear(STORE(self));
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+Store_restart(PyObject *self, PyObject *arg)
+{
+    uint64_t checkpoint;
+    if (!id_from_int(arg, &checkpoint)) {
+        return NULL;
+    }
+    store_restart(STORE(self), checkpoint);
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+Store_reserve(PyObject *self, PyObject *arg)
+{
+    Py_ssize_t size_bytes = PyLong_AsSsize_t(arg);
+    if (size_bytes < 0) {
+        if (!PyErr_Occurred()) {
+            PyErr_SetString(PyExc_ValueError, "size_bytes must not be negative");
+        }
+        return NULL;
+    }
+    store_reserve(STORE(self), (size_t)size_bytes);
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+Store_unsaved(PyObject *self, PyObject *Py_UNUSED(ignored))
+{
+    const store *s = STORE(self);
+    PyObject *oids = PyList_New(0);
+    const uint64_t *end = s->table.slots + table_bytes(&s->table) / sizeof(uint64_t);
+    for (const uint64_t *slot = s->table.slots; oids != NULL && slot < end; slot++) {
+        const revision *r = *slot ? revision_at(&s->arena, slot_offset(*slot)) : NULL;
+        if (r == NULL || r->closed || r->saved) {
+            continue;
+        }
+        PyObject *oid = int_of(r->oid);
+        if (oid == NULL || PyList_Append(oids, oid) < 0) {
+            Py_CLEAR(oids);
+        }
+        Py_XDECREF(oid);
+    }
+    if (oids != NULL && PyList_Sort(oids) < 0) {
+        Py_CLEAR(oids);
+    }
+    return oids;
+}
+
+static PyObject *
+Store_peek(PyObject *self, PyObject *arg)
+{
+    uint64_t oid;
+    if (!id_from_int(arg, &oid)) {
+        return NULL;
+    }
+    const revision *r = store_open_revision(STORE(self), oid);
+    if (r == NULL) {
+        Py_RETURN_NONE;
+    }
+    return Py_BuildValue("Liy#", (long long)r->tid, (int)store_frequency(STORE(self), r),
+                         revision_state(r), (Py_ssize_t)revision_state_bytes(r));
+}
+
+static PyObject *
+Store_mark_saved(PyObject *self, PyObject *const *args, Py_ssize_t count)
+{
+    uint64_t oid, tid;
+    if (!expect(count, 2, "mark_saved") || !id_from_int(args[0], &oid) ||
+        !id_from_int(args[1], &tid)) {
+        return NULL;
+    }
+    revision *r = store_open_revision(STORE(self), oid);
+    if (r != NULL && r->tid == tid) {
+        r->saved = 1;
+    }
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+Store_mark_unsaved(PyObject *self, PyObject *Py_UNUSED(ignored))
+{
+    store_mark_unsaved(STORE(self));
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+Store_stats(PyObject *self, PyObject *Py_UNUSED(ignored))
+{
+    const store *s = STORE(self);
+    const store_counters *c = &s->counters;
+    return Py_BuildValue(
+        "{sK sK sK sK sK sK sn sn sn sn sn sn sn sn}", "hits", c->hits, "misses", c->misses,
+        "sets", c->sets, "evictions", c->evictions, "rejections", c->rejections, "moved_bytes",
+        c->moved_bytes, "entries", (Py_ssize_t)s->table.count, "state_bytes",
+        (Py_ssize_t)s->state_bytes, "used_bytes", (Py_ssize_t)store_used_bytes(s), "hole_bytes",
+        (Py_ssize_t)arena_holes(&s->arena) * (Py_ssize_t)GRANULE_BYTES, "limit_bytes",
+        (Py_ssize_t)s->limit_bytes, "eden_entries", (Py_ssize_t)s->segments.list[EDEN].count,
+        "probation_entries", (Py_ssize_t)s->segments.list[PROBATION].count, "protected_entries",
+        (Py_ssize_t)s->segments.list[PROTECTED].count);
+}
+
+static PyObject *
+Store_check(PyObject *self, PyObject *Py_UNUSED(ignored))
+{
+    const char *wrong = store_check(STORE(self));
+    if (wrong != NULL) {
+        PyErr_SetString(PyExc_AssertionError, wrong);
+        return NULL;
+    }
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+Store_get_checkpoint(PyObject *self, void *Py_UNUSED(closure))
+{
+    return int_of(STORE(self)->checkpoint);
+}
+
+static PyObject *
+Store_get_limit_bytes(PyObject *self, void *Py_UNUSED(closure))
+{
+    return PyLong_FromSize_t(STORE(self)->limit_bytes);
+}
+
+#define FASTCALL(function) ((PyCFunction)(void (*)(void))(function))
+
+static PyMethodDef Store_methods[] = {
+    {"load_before", FASTCALL(Store_load_before), METH_FASTCALL, NULL},
+    {"insert", FASTCALL(Store_insert), METH_FASTCALL, NULL},
+    {"restore", FASTCALL(Store_restore), METH_FASTCALL, NULL},
+    {"advance", FASTCALL(Store_advance), METH_FASTCALL, NULL},
+    {"forget", Store_forget, METH_O, NULL},
+    {"clear", Store_clear, METH_NOARGS, NULL},
+    {"restart", Store_restart, METH_O, NULL},
+    {"reserve", Store_reserve, METH_O, NULL},
+    {"unsaved", Store_unsaved, METH_NOARGS, NULL},
+    {"peek", Store_peek, METH_O, NULL},
+    {"mark_saved", FASTCALL(Store_mark_saved), METH_FASTCALL, NULL},
+    {"mark_unsaved", Store_mark_unsaved, METH_NOARGS, NULL},
+    {"stats", Store_stats, METH_NOARGS, NULL},
+    {"check", Store_check, METH_NOARGS, NULL},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyGetSetDef Store_getset[] = {
+    {"checkpoint", Store_get_checkpoint, NULL, NULL, NULL},
+    {"limit_bytes", Store_get_limit_bytes, NULL, NULL, NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyType_Slot Store_slots[] = {
+    {Py_tp_doc, "The memory tier; see zodbcache.interfaces.IStore."},
+    {Py_tp_new, Store_new},
+    {Py_tp_dealloc, Store_dealloc},
+    {Py_tp_methods, Store_methods},
+    {Py_tp_getset, Store_getset},
+    {0, NULL},
+};
+
+static PyType_Spec Store_spec = {
+    .name = "zodbcache._core._store.Store",
+    .basicsize = sizeof(Store),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE,
+    .slots = Store_slots,
+};
+
+/* ---- Deltas ------------------------------------------------------------ */
+
+typedef struct {
+    PyObject_HEAD
+    deltas deltas;
+} Deltas;
+
+#define DELTAS(self) (&((Deltas *)(self))->deltas)
+
+static PyObject *
+Deltas_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    static char *names[] = {NULL};
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, ":Deltas", names)) {
+        return NULL;
+    }
+    PyObject *self = type->tp_alloc(type, 0);
+    if (self != NULL) {
+        deltas_open(DELTAS(self));
+    }
+    return self;
+}
+
+static void
+Deltas_dealloc(PyObject *self)
+{
+    PyTypeObject *type = Py_TYPE(self);
+    deltas_close(DELTAS(self));
+    type->tp_free(self);
+    Py_DECREF(type);
+}
+
+static PyObject *
+Deltas_name(PyObject *self, PyObject *const *args, Py_ssize_t count)
+{
+    uint64_t tid, oid;
+    if (!expect(count, 2, "name") || !id_from_int(args[1], &tid)) {
+        return NULL;
+    }
+    PyObject *oids = PySequence_Fast(args[0], "oids are a list");
+    if (oids == NULL) {
+        return NULL;
+    }
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(oids); i++) {
+        if (!id_from_bytes(PySequence_Fast_GET_ITEM(oids, i), &oid)) {
+            Py_DECREF(oids);
+            return NULL;
+        }
+        if (!deltas_name(DELTAS(self), oid, tid)) {
+            Py_DECREF(oids);
+            return PyErr_NoMemory();
+        }
+    }
+    Py_DECREF(oids);
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+Deltas_get(PyObject *self, PyObject *arg)
+{
+    uint64_t oid;
+    return id_from_int(arg, &oid) ? int_of(deltas_get(DELTAS(self), oid)) : NULL;
+}
+
+static PyObject *
+Deltas_since(PyObject *self, PyObject *arg)
+{
+    uint64_t tid;
+    const deltas *d = DELTAS(self);
+    if (!id_from_int(arg, &tid)) {
+        return NULL;
+    }
+    PyObject *result = PyList_New(0);
+    for (size_t i = 0; result != NULL && i < d->capacity; i++) {
+        if (d->slots[i].tid <= tid) {
+            continue;
+        }
+        PyObject *pair = Py_BuildValue("LL", (long long)d->slots[i].oid,
+                                       (long long)d->slots[i].tid);
+        if (pair == NULL || PyList_Append(result, pair) < 0) {
+            Py_CLEAR(result);
+        }
+        Py_XDECREF(pair);
+    }
+    return result;
+}
+
+static PyObject *
+Deltas_trim(PyObject *self, PyObject *arg)
+{
+    uint64_t tid;
+    if (!id_from_int(arg, &tid)) {
+        return NULL;
+    }
+    if (!deltas_trim(DELTAS(self), tid)) {
+        return PyErr_NoMemory();
+    }
+    Py_RETURN_NONE;
+}
+
+static Py_ssize_t
+Deltas_length(PyObject *self)
+{
+    return (Py_ssize_t)DELTAS(self)->count;
+}
+
+static PyObject *
+Deltas_get_size_bytes(PyObject *self, void *Py_UNUSED(closure))
+{
+    return PyLong_FromSize_t(deltas_bytes(DELTAS(self)));
+}
+
+static PyMethodDef Deltas_methods[] = {
+    {"name", FASTCALL(Deltas_name), METH_FASTCALL, NULL},
+    {"get", Deltas_get, METH_O, NULL},
+    {"since", Deltas_since, METH_O, NULL},
+    {"trim", Deltas_trim, METH_O, NULL},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyGetSetDef Deltas_getset[] = {
+    {"size_bytes", Deltas_get_size_bytes, NULL, NULL, NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyType_Slot Deltas_slots[] = {
+    {Py_tp_doc, "{oid: tid} of what changed; see _store.pyi."},
+    {Py_tp_new, Deltas_new},
+    {Py_tp_dealloc, Deltas_dealloc},
+    {Py_tp_methods, Deltas_methods},
+    {Py_tp_getset, Deltas_getset},
+    {Py_mp_length, Deltas_length},
+    {0, NULL},
+};
+
+static PyType_Spec Deltas_spec = {
+    .name = "zodbcache._core._store.Deltas",
+    .basicsize = sizeof(Deltas),
+    .flags = Py_TPFLAGS_DEFAULT,
+    .slots = Deltas_slots,
+};
+
+/* ---- the module -------------------------------------------------------- */
+
+static int
+add_type(PyObject *module, PyType_Spec *spec)
+{
+    PyObject *type = PyType_FromModuleAndSpec(module, spec, NULL);
+    int failed = type == NULL ? -1 : PyModule_AddType(module, (PyTypeObject *)type);
+    Py_XDECREF(type);
+    return failed;
+}
+
+static int
+module_exec(PyObject *module)
+{
+    return add_type(module, &Store_spec) < 0 || add_type(module, &Deltas_spec) < 0 ? -1 : 0;
+}
+
+static PyModuleDef_Slot module_slots[] = {
+    {Py_mod_exec, module_exec},
+#if PY_VERSION_HEX >= 0x030c0000
+    {Py_mod_multiple_interpreters, Py_MOD_MULTIPLE_INTERPRETERS_SUPPORTED},
+#endif
+    {0, NULL},
+};
+
+static struct PyModuleDef definition = {
+    .m_base = PyModuleDef_HEAD_INIT,
+    .m_name = "zodbcache._core._store",
+    .m_doc = "The C core: the memory tier and the invalidation log's deltas.",
+    .m_slots = module_slots,
+};
+
+PyMODINIT_FUNC
+PyInit__store(void)
+{
+    return PyModuleDef_Init(&definition);
+}

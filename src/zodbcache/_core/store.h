@@ -1,0 +1,100 @@
+/* The memory tier: revisions of objects, bounded by bytes, under one rule.
+ *
+ * I1  Every open revision is current through the checkpoint.  It is visible
+ *     before b when tid < b and b - 1 <= checkpoint; a closed one when
+ *     tid < b <= end.  The revisions of one oid never overlap in time, so at
+ *     most one is open.
+ * I5  table + sketch + reserved + the arena up to top stay within the limit.
+ *
+ * Segmented LRU with lazy promotion: a hit only counts up in the revision;
+ * lists move when a victim is sought.  What leaves eden must be asked for at
+ * least as often, a byte, as the victim it displaces (TinyLFU; sketch.h).
+ *
+ * No function here blocks, and none is safe to call from two threads at once.
+ */
+#ifndef ZODBCACHE_STORE_H
+#define ZODBCACHE_STORE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "arena.h"
+#include "revision.h"
+#include "segments.h"
+#include "sketch.h"
+#include "table.h"
+
+/* Closed revisions of one oid that are kept at most, the newest ones. */
+enum { REVISIONS_MAX = 8 };
+
+#define STORE_LIMIT_MIN_BYTES ((size_t)256 << 10)
+#define STORE_LIMIT_MAX_BYTES ((size_t)32 << 30)
+
+typedef struct {
+    uint64_t hits, misses, sets, evictions, rejections, moved_bytes;
+} store_counters;
+
+typedef struct {
+    arena arena;
+    table table;
+    sketch sketch;
+    segments segments;
+    uint64_t checkpoint;       /* never lowered but by store_restart */
+    size_t limit_bytes;
+    size_t reserved_bytes;     /* somebody else's, counted against the limit */
+    size_t state_bytes;        /* sum over all revisions */
+    uint32_t object_max_bytes; /* longer states are not kept */
+    store_counters counters;
+} store;
+
+/* Return false when there is no address space. */
+bool store_open(store *s, size_t limit_bytes, size_t object_max_bytes);
+void store_close(store *s);
+
+/* The revision visible before this tid, or NULL.  Counts; marks the hit. */
+const revision *store_load_before(store *s, uint64_t oid, uint64_t before);
+
+/* The open revision of the oid, or NULL. */
+revision *store_open_revision(const store *s, uint64_t oid);
+
+/* How often the revision's oid was asked for lately: 0 to FREQUENCY_MAX. */
+unsigned store_frequency(const store *s, const revision *r);
+
+/* Keep a revision; end 0 means open.  Return whether it is held afterwards. */
+bool store_insert(store *s, uint64_t oid, uint64_t tid, uint64_t end, const char *state,
+                  size_t state_bytes);
+
+/* Keep an open revision that the file has, if there is room without evicting. */
+bool store_restore(store *s, uint64_t oid, uint64_t tid, const char *state, size_t state_bytes,
+                   unsigned frequency);
+
+/* End the open revision if it is older than tid: at tid when that is exact,
+ * else it is dropped. */
+void store_end(store *s, uint64_t oid, uint64_t tid, bool exact);
+
+/* After everything that changed up to the tid has been ended. */
+void store_raise_checkpoint(store *s, uint64_t tid);
+
+void store_forget(store *s, uint64_t oid);
+void store_clear(store *s);
+void store_restart(store *s, uint64_t checkpoint);
+void store_reserve(store *s, size_t size_bytes);
+
+/* The file has none of the revisions any more. */
+void store_mark_unsaved(store *s);
+
+/* Bytes held against the limit now. */
+size_t store_used_bytes(const store *s);
+
+/* NULL, or which invariant does not hold.  O(n). */
+const char *store_check(const store *s);
+
+/* For victim.c and compact.c, which are parts of the store. */
+void store_drop(store *s, offset_t block);
+bool store_evict_one(store *s);
+void store_settle_eden(store *s);
+void store_compact(store *s, uint32_t granules, size_t work_granules);
+uint32_t store_protected_target(const store *s);
+
+#endif

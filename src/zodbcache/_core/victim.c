@@ -1,0 +1,131 @@
+/* Who has to go: lazy promotion, and TinyLFU's contest at eden's end. */
+#include "store.h"
+
+enum { EDEN_PERCENT = 15, PROTECTED_PERCENT = 80, SETTLE_AT_ONCE = 2 };
+
+static uint32_t
+eden_target(const store *s)
+{
+    return s->arena.budget / 100 * EDEN_PERCENT;
+}
+
+uint32_t
+store_protected_target(const store *s)
+{
+    return (s->arena.budget - eden_target(s)) / 100 * PROTECTED_PERCENT;
+}
+
+static void
+move_to(store *s, offset_t block, enum segment_id id)
+{
+    segments_unlink(&s->segments, &s->arena, block);
+    segments_link(&s->segments, &s->arena, block, id);
+}
+
+static void
+promote(store *s, offset_t block)
+{
+    revision *r = revision_at(&s->arena, block);
+    sketch_add(&s->sketch, sketch_hash(r->oid), r->frequency);
+    r->frequency = 0;
+    move_to(s, block, PROTECTED);
+}
+
+/* What protected holds too much goes back to probation, unless it was read
+ * since it was looked at last. */
+static void
+demote_overflow(store *s)
+{
+    segment *protected = &s->segments.list[PROTECTED];
+    while (protected->granules > store_protected_target(s)) {
+        revision *r = revision_at(&s->arena, protected->tail);
+        if (r->frequency) {
+            r->frequency /= 2;
+            move_to(s, protected->tail, PROTECTED);
+        }
+        else {
+            move_to(s, protected->tail, PROBATION);
+        }
+    }
+}
+
+/* The revision that left eden longest ago and was not read since, or 0. */
+static offset_t
+probation_victim(store *s)
+{
+    segment *probation = &s->segments.list[PROBATION];
+    segment *protected = &s->segments.list[PROTECTED];
+    for (;;) {
+        demote_overflow(s);
+        if (!probation->tail) {
+            if (!protected->tail) {
+                return 0;
+            }
+            revision_at(&s->arena, protected->tail)->frequency = 0;
+            move_to(s, protected->tail, PROBATION);
+        }
+        offset_t block = probation->tail;
+        if (!revision_at(&s->arena, block)->frequency) {
+            return block;
+        }
+        promote(s, block);
+    }
+}
+
+unsigned
+store_frequency(const store *s, const revision *r)
+{
+    unsigned sum = sketch_estimate(&s->sketch, sketch_hash(r->oid)) + r->frequency;
+    return sum < FREQUENCY_MAX ? sum : FREQUENCY_MAX;
+}
+
+/* Requests a byte, compared without dividing. */
+static bool
+is_worth_more(const store *s, const revision *candidate, const revision *victim)
+{
+    return (uint64_t)store_frequency(s, candidate) * (victim->extent >> 2) >=
+           (uint64_t)store_frequency(s, victim) * (candidate->extent >> 2);
+}
+
+static void
+evict(store *s, offset_t block)
+{
+    const revision *r = revision_at(&s->arena, block);
+    sketch_add(&s->sketch, sketch_hash(r->oid), r->frequency);
+    store_drop(s, block);
+    s->counters.evictions++;
+}
+
+bool
+store_evict_one(store *s)
+{
+    offset_t candidate = s->segments.list[EDEN].tail;
+    offset_t victim = probation_victim(s);
+    if (!candidate && !victim) {
+        return false;
+    }
+    if (!candidate || (victim && s->segments.list[EDEN].granules <= eden_target(s))) {
+        evict(s, victim);
+    }
+    else if (victim && is_worth_more(s, revision_at(&s->arena, candidate),
+                                     revision_at(&s->arena, victim))) {
+        evict(s, victim);
+        move_to(s, candidate, PROBATION);
+    }
+    else {
+        evict(s, candidate);
+        s->counters.rejections++;
+    }
+    return true;
+}
+
+/* While the cache fills, what eden holds too much needs no contest. */
+void
+store_settle_eden(store *s)
+{
+    segment *eden = &s->segments.list[EDEN];
+    uint32_t much = eden_target(s) + eden_target(s) / 8;
+    for (int moves = 0; moves < SETTLE_AT_ONCE && eden->granules > much; moves++) {
+        move_to(s, eden->tail, PROBATION);
+    }
+}

@@ -1,0 +1,95 @@
+"""The one background thread: mends a broken log, and brings the file's rows back.
+
+It exists only while there is something to do that may block: asking a base
+storage across a network what changed.  Until it is done, reads beyond the
+log's end are misses; none is wrong.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+from zodbcache.feeds import CannotCatchUp
+from zodbcache.feeds import CatchUp
+from zodbcache.invalidations import InvalidationLog
+from zodbcache.persistence import Persistence
+
+logger = logging.getLogger(__name__)
+
+STOP_SECONDS = 10.0
+"""How long close() waits for a question to the base storage to be answered."""
+
+
+class Caretaker:
+    """Does what is to be done, on a thread of its own when woken."""
+
+    def __init__(self, log: InvalidationLog, catch_up: CatchUp, persistence: Persistence) -> None:
+        self._log = log
+        self._catch_up = catch_up
+        self._persistence = persistence
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._woken = False
+        self._stopped = False
+
+    def wake(self) -> None:
+        """See to it soon.  Returns at once; callable from any thread, under any lock."""
+        with self._lock:
+            self._woken = True
+            if self._thread is None and not self._stopped:
+                self._thread = threading.Thread(
+                    target=self._run, name="zodbcache caretaker", daemon=True
+                )
+                self._thread.start()
+
+    def stop(self) -> None:
+        """Wait until the thread has ended; start none any more."""
+        with self._lock:
+            self._stopped = True
+            thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(STOP_SECONDS)
+
+    def wait(self) -> None:
+        """Until nothing is left to do that was known at the call."""
+        thread = self._thread
+        if thread is not None:
+            thread.join()
+
+    def _run(self) -> None:
+        while True:
+            with self._lock:
+                if not self._woken or self._stopped:
+                    self._thread = None
+                    return
+                self._woken = False
+            self.attend(quickly=False)
+
+    def attend(self, *, quickly: bool) -> None:
+        """Do it now, in this thread.  What the base storage cannot tell quickly is left."""
+        try:
+            if not self._catch_up.is_ready():
+                return  # invalidateCache() comes with the connection, and wakes us
+            while self._log.broken and not self._stopped:
+                self._mend()
+            if self._persistence.wants_restore and not self._persistence.restore(quickly=quickly):
+                self.wake()
+        except Exception:
+            if self._catch_up.is_ready():
+                raise
+            logger.info("The base storage went away while it was asked what changed")
+
+    def _mend(self) -> None:
+        """Make the log whole, or begin it anew."""
+        breaks, end = self._log.breaks, self._log.end
+        if end:
+            try:
+                changes = self._catch_up.changes(end)
+            except CannotCatchUp as reason:
+                logger.warning("Dropping what was cached: %s", reason)
+            else:
+                oids = [oid for oids, _ in changes.named for oid in oids]
+                self._log.bridge(breaks, oids, changes.through)
+                return
+        self._log.restart(breaks, self._catch_up.last_tid())

@@ -1,0 +1,221 @@
+"""Every contract between the parts: ordering, threads, absence, errors.
+
+Ids are int64 (:mod:`zodbcache.ids`) except where a method says "8 bytes".
+The words *checkpoint*, *open*, *closed*, *named* are those of
+``docs/glossary.rst``; the invariants I1 to I10 those of ``docs/design.rst``.
+"""
+
+from __future__ import annotations
+
+from zope.interface import Attribute
+from zope.interface import Interface
+
+
+class IStore(Interface):
+    """The memory tier: revisions bounded by bytes, under one checkpoint (I1, I5).
+
+    Every method is atomic with respect to every other, whichever thread
+    calls.  None of them blocks, logs, or calls the base storage.
+    """
+
+    checkpoint = Attribute("The tid through which every open revision held is proven current.")
+    limit_bytes = Attribute("The configured limit, bookkeeping included.")
+
+    def load_before(oid: bytes, before: bytes):
+        """Return ``(state, tid, end)`` of the revision visible just before *before*.
+
+        *oid*, *before*, *tid*: 8 bytes.  *end*: 8 bytes, or None for an open
+        revision.  None is a miss.  An open revision is returned only when
+        ``before - 1 <= checkpoint``; a closed one only when its exact end is
+        known and not below *before*.  Counts a hit or a miss.
+        """
+
+    def insert(oid: int, tid: int, end: int, state: bytes):
+        """Keep a revision, making room for it; return whether it was kept.
+
+        *end*: 0 for an open revision, else its exact end.  Inserting a held
+        revision again closes it if *end* says so and does nothing else.  An
+        open revision replaces an older open one and yields to a newer one.
+        A state longer than the object limit is not kept.  The caller has
+        judged the revision by I3.
+        """
+
+    def restore(oid: int, tid: int, state: bytes, frequency: int):
+        """Keep an open revision that the file has; return False when there is no room.
+
+        *frequency*: how often it was read, 0 to 15; decides its segment.
+        Evicts nothing.  The caller has judged the revision by I1.
+        """
+
+    def advance(changes, checkpoint: int):
+        """Close or drop what changed, then raise the checkpoint: the one atomic step.
+
+        *changes*: a list of ``(oids, tid, exact)`` with a list of 8-byte
+        oids each.  An open revision older than *tid* ends at *tid* if
+        *exact*; otherwise nobody knows where it ended, and it is dropped.
+        A *checkpoint* below the present one does not lower it.
+        """
+
+    def forget(oid: int):
+        """Drop every revision of *oid*."""
+
+    def clear():
+        """Drop everything; the checkpoint stays."""
+
+    def restart(checkpoint: int):
+        """Drop everything and set the checkpoint, be it lower."""
+
+    def reserve(size_bytes: int):
+        """Count *size_bytes* of somebody else's memory against the limit."""
+
+    def unsaved():
+        """The oids, ascending, of the open revisions that the file lacks: a list of int."""
+
+    def peek(oid: int):
+        """``(tid, frequency, state)`` of the open revision, or None.  Counts nothing."""
+
+    def mark_saved(oid: int, tid: int):
+        """The file has this revision now."""
+
+    def mark_unsaved():
+        """The file has none of the revisions any more."""
+
+    def stats():
+        """Counters and sizes: a dict of str to int."""
+
+    def check():
+        """Raise AssertionError unless every structural invariant holds."""
+
+
+class IInvalidationLog(Interface):
+    """What the process knows of changes, unbroken from ``start`` to ``end``.
+
+    All methods take the log's lock for microseconds and touch memory only, so
+    that they may be called under the base storage's locks (I10).
+    """
+
+    start = Attribute("Changes after this tid are all named here, up to ``end``.")
+    end = Attribute("Equals the memory tier's checkpoint.")
+    broken = Attribute("True between ``break_()`` and ``bridge()`` or ``restart()``.")
+    breaks = Attribute("How often it broke: tells whether an answer is still of use.")
+
+    def name(tid: int, oids):
+        """These 8-byte oids changed at some tid up to *tid* (I2).
+
+        Returns the change; its ``exact`` may be set once the change is an own
+        commit that the base storage has finished at just this tid.
+        """
+
+    def advance(tid: int):
+        """All changes up to *tid* have been named: raise the end, unless broken (I3)."""
+
+    def break_():
+        """Changes may have been missed: the end stays until they are known."""
+
+    def bridge(breaks: int, oids, through: int):
+        """What was missed up to *through* is among *oids*.  False: it broke again since."""
+
+    def restart(breaks: int, through: int):
+        """Forget everything and begin at *through*.  False: it broke again since."""
+
+    def extend_back(since: int, changes, through: int):
+        """Start earlier: *changes* are complete from *since* to *through*.
+
+        *changes*: list of ``(oids, tid)``.  False if *through* does not reach
+        the present start.
+        """
+
+    def admit(oid: bytes, tid: int, end: int, state: bytes, known: int):
+        """Keep what the base storage gave, if I3 allows it."""
+
+    def restore(rows, known: int):
+        """Keep the file's rows that did not change since *known*."""
+
+    def names_since(tid: int):
+        """A list of ``(oid, tid)`` named after *tid*, or None if the log starts later."""
+
+    def witnesses():
+        """The newest revisions seen, cached or not: ``(oid, tid)``, newest first."""
+
+
+class ICatchUp(Interface):
+    """How one kind of base storage tells what changed since a tid.
+
+    May ask the base storage and block: never called under a lock of ours.
+    """
+
+    is_quick = Attribute("False: changes() belongs on a thread of its own.")
+
+    def identity():
+        """A str that is the same whenever the same database is opened."""
+
+    def is_ready():
+        """False while the storage is not connected."""
+
+    def last_tid():
+        """The newest tid; every later change will be pushed to who registered before."""
+
+    def quick_changes(since: int):
+        """As changes(), or None if that cannot be had at once."""
+
+    def changes(since: int):
+        """Every object changed after *since*: ``(through, [(oids, tid), ...])``.
+
+        Complete up to *through*, which is not below last_tid() when asked.
+        Raises CannotCatchUp.
+        """
+
+    def has_transaction(tid: int):
+        """Whether the database has this very transaction.  False says nothing."""
+
+    def current_tid(oid: int):
+        """The tid of the object's current revision; None if it has none."""
+
+
+class ICacheFile(Interface):
+    """The shared file: at most one revision of an oid, under one checkpoint (I1, I6).
+
+    Methods raise CacheFileError and nothing else.  One thread uses an
+    instance at a time; several processes share the file.
+    """
+
+    path = Attribute("Where it is.")
+
+    def snapshot():
+        """A context manager giving an IFileSnapshot: one SQLite read transaction."""
+
+    def advance(through: int, generation: int, names_since, rows, witnesses):
+        """Delete what changed, insert *rows*, raise the checkpoint: the one atomic step.
+
+        *through*: the tid through which the caller has proven *rows* and
+        knows all changes.  *generation*: the one the caller's knowledge is
+        of.  *names_since*: ``f(tid)`` as IInvalidationLog.names_since.
+        *rows*: iterable of ``(oid, tid, frequency, state)``, oids ascending,
+        every ``tid <= through``.  *witnesses*: list of ``(oid, tid)``.
+        Writes nothing when the file is ahead of *through* or of another
+        generation.  Returns the outcome.
+        """
+
+    def reset(generation: int):
+        """Empty the file in place and start the next generation.
+
+        Does nothing if the file's generation is not *generation* any more.
+        """
+
+    def close():
+        """Give the file back.  May be called twice."""
+
+
+class IFileSnapshot(Interface):
+    """The file as of one moment: rows and checkpoint always fit each other."""
+
+    checkpoint = Attribute("0 when the file is empty.")
+    generation = Attribute("Counts the resets of the file.")
+    witnesses = Attribute("list of (oid, tid), newest tid first.")
+
+    def rows(through: int, limit_bytes: int):
+        """Yield ``(oid, tid, frequency, state)`` with ``tid <= through``, hottest first.
+
+        Stops when the states' bytes would pass *limit_bytes*.  A row whose
+        checksum does not fit is left out.
+        """

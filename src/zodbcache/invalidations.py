@@ -1,0 +1,232 @@
+"""The process's invalidation log, and what it lets into the memory tier.
+
+The log knows every change after ``start`` up to ``end``; ``end`` is the
+memory tier's checkpoint.  Three guarantees:
+
+- The end advances together with the tier, in one step: what changed is closed
+  or dropped first (I1).
+- A change is named before anybody hears of it, and the end passes it only
+  after the base storage is done with it (I3).
+- Only an own, finished commit says exactly when a revision ended (I2).
+
+Every method holds one lock for microseconds and touches memory alone, so it
+may be called under the base storage's locks and on its event loop (I10).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from collections.abc import Sequence
+from threading import Lock
+
+from zope.interface import implementer
+
+from zodbcache._core._store import Deltas
+from zodbcache.ids import to_int
+from zodbcache.interfaces import IInvalidationLog
+from zodbcache.store import MemoryStore
+
+WITNESSES = 64
+"""How many of the newest revisions are remembered to recognise the database by."""
+
+
+class Change:
+    """Some oids changed at *tid*, or at an unknown tid up to it while not *exact*."""
+
+    __slots__ = ("exact", "oids", "tid")
+
+    def __init__(self, tid: int, oids: Sequence[bytes]) -> None:
+        self.tid = tid
+        self.oids = oids
+        self.exact = False
+
+
+@implementer(IInvalidationLog)
+class InvalidationLog:
+    """Unbroken from ``start`` to ``end``, over one memory tier.
+
+    *deltas_max*: how many changed objects are remembered; beyond that the
+    log forgets the oldest and starts later.
+    """
+
+    def __init__(self, store: MemoryStore, *, deltas_max: int) -> None:
+        self.start = 0
+        self.end = 0
+        self.broken = True
+        self.breaks = 0
+        self._store = store
+        self._deltas_max = deltas_max
+        self._lock = Lock()
+        self._deltas = Deltas()
+        self._pending: list[Change] = []  # named, but beyond the end
+        self._announced = 0  # the newest tid that advance() was called with
+        self._witnesses: dict[bytes, int] = {}
+
+    # Changes as they come
+
+    def name(self, tid: int, oids: Sequence[bytes]) -> Change:
+        """These oids changed at some tid up to *tid*.  The end stays where it is.
+
+        Set ``exact`` on the result once the change is an own commit that the
+        base storage has finished at just this tid.
+        """
+        change = Change(tid, oids)
+        with self._lock:
+            self._deltas.name(oids, tid)
+            if tid <= self.end:  # a commit given an old tid: nothing held of it can be judged
+                for oid in oids:
+                    self._store.forget(to_int(oid))
+            self._pending.append(change)
+            for oid in oids:
+                self._witnesses.pop(oid, None)
+            self._account()
+        return change
+
+    def advance(self, tid: int) -> None:
+        """Every change up to *tid* has been named, and the base storage is done with it."""
+        with self._lock:
+            self._announced = max(self._announced, tid)
+            if not self.broken:
+                self._advance_to(tid, trusted=True)
+
+    def _advance_to(self, tid: int, *, trusted: bool) -> None:
+        """Close or drop what changed, then raise the end with the tier (I1).
+
+        Not *trusted*: changes may be missing between those named, so that no
+        named tid is an exact end.
+        """
+        ready = [change for change in self._pending if change.tid <= tid]
+        if ready:
+            ready.sort(key=lambda change: change.tid)
+            self._pending = [change for change in self._pending if change.tid > tid]
+        elif tid <= self.end:
+            return
+        self._store.advance(
+            [(change.oids, change.tid, trusted and change.exact) for change in ready], tid
+        )
+        self.end = max(self.end, tid)
+        if len(self._deltas) > self._deltas_max:
+            self._deltas.trim(self.end)
+            self.start = self.end
+            self._account()
+
+    def _account(self) -> None:
+        """The deltas' memory counts against the tier's limit (I5)."""
+        self._store.reserve(self._deltas.size_bytes)
+
+    # Breaks
+
+    def break_(self) -> None:
+        """Changes may have been missed: the end stays until they are known."""
+        with self._lock:
+            self.broken = True
+            self.breaks += 1
+
+    def bridge(self, breaks: int, oids: Sequence[bytes], through: int) -> bool:
+        """What was missed up to *through* is among *oids*: the log is whole again.
+
+        *breaks*: the count when the question was asked.  Returns False, and
+        does nothing, if it broke again since.
+        """
+        with self._lock:
+            if breaks != self.breaks:
+                return False
+            through = max(through, self._announced, self.end)
+            self._deltas.name(oids, through)
+            self._pending.append(Change(through, oids))
+            for oid in oids:
+                self._witnesses.pop(oid, None)
+            self._advance_to(through, trusted=False)
+            self.broken = False
+            self._account()
+            return True
+
+    def restart(self, breaks: int, through: int) -> bool:
+        """What was missed cannot be known: forget everything, and begin at *through*.
+
+        Everything after *through* has been or will be named.  *breaks* and
+        the result are as for bridge().
+        """
+        with self._lock:
+            if breaks != self.breaks:
+                return False
+            self.start = self.end = through = max(through, self._announced)
+            self._pending = [change for change in self._pending if change.tid > through]
+            self._deltas.trim(through)
+            self._witnesses.clear()
+            self._store.restart(through)
+            self.broken = False
+            self._account()
+            return True
+
+    def extend_back(
+        self, since: int, changes: Iterable[tuple[Sequence[bytes], int]], through: int
+    ) -> bool:
+        """Every change from *since* to *through* is among *changes*: start earlier.
+
+        *changes*: ``(oids, tid)``, each tid an upper bound.  Returns False,
+        and does nothing, if *through* does not reach the present start.
+        """
+        with self._lock:
+            if self.broken or through < self.start:
+                return False
+            for oids, tid in changes:
+                self._deltas.name(oids, tid)
+            self.start = min(self.start, since)
+            self._account()
+            return True
+
+    # What may be kept
+
+    def admit(self, oid: bytes, tid: int, end: int, state: bytes, *, known: int) -> bool:
+        """Keep what the base storage gave, if I3 allows; return whether it was kept.
+
+        *end*: 0 for an open revision.  *known*: the log's end before the base
+        storage was asked.
+        """
+        with self._lock:
+            number = to_int(oid)
+            if end == 0:
+                if not self._is_current(number, tid, known):
+                    return False
+                self._note_witness(oid, tid)
+            return self._store.insert(number, tid, end, state)
+
+    def restore(self, rows: Iterable[tuple[int, int, int, bytes]], *, known: int) -> int | None:
+        """Keep rows of the file, current through *known*, that did not change since.
+
+        *rows*: ``(oid, tid, frequency, state)``.  Returns how many were
+        judged, or None when the memory tier is full.
+        """
+        judged = 0
+        with self._lock:
+            for oid, tid, frequency, state in rows:
+                judged += 1
+                if self._is_current(oid, tid, known) and not self._store.restore(
+                    oid, tid, state, frequency
+                ):
+                    return None
+        return judged
+
+    def _is_current(self, oid: int, tid: int, known: int) -> bool:
+        """A revision current through *known* is so through the end (I3)."""
+        return known >= self.start and self._deltas.get(oid) <= max(known, tid)
+
+    def names_since(self, tid: int) -> list[tuple[int, int]] | None:
+        """``(oid, newest tid named)`` of what changed after *tid*; None if the log starts later."""
+        with self._lock:
+            return self._deltas.since(tid) if self.start <= tid else None
+
+    # What the database is recognised by
+
+    def _note_witness(self, oid: bytes, tid: int) -> None:
+        self._witnesses[oid] = tid
+        if len(self._witnesses) >= 4 * WITNESSES:
+            newest = sorted(self._witnesses.items(), key=lambda item: -item[1])
+            self._witnesses = dict(newest[:WITNESSES])
+
+    def witnesses(self) -> list[tuple[int, int]]:
+        """The newest revisions seen, cached or not: ``(oid, tid)``, newest first."""
+        with self._lock:
+            known = [(to_int(oid), tid) for oid, tid in self._witnesses.items() if tid <= self.end]
+        return sorted(known, key=lambda item: -item[1])[:WITNESSES]

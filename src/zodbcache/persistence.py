@@ -1,0 +1,217 @@
+"""What survives the process: the file's rows come back, and go out again.
+
+The only place where the file meets the log, the memory tier and the base
+storage.  Nothing that happens to the file reaches the application: it is
+logged once, and the cache goes on in memory (I7).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+from collections.abc import Iterator
+from itertools import islice
+
+from zodbcache.cachefile import CacheFile
+from zodbcache.config import CacheOptions
+from zodbcache.errors import CacheFileError
+from zodbcache.feeds import CannotCatchUp
+from zodbcache.feeds import CatchUp
+from zodbcache.feeds import Changes
+from zodbcache.invalidations import InvalidationLog
+from zodbcache.store import MemoryStore
+
+logger = logging.getLogger(__name__)
+
+ROWS_AT_ONCE = 500
+"""Rows that go into memory under one hold of the log's lock."""
+
+
+class Persistence:
+    """The file of one database, as one process uses it.
+
+    *is_settled* is True once the file is known to agree with the base
+    storage; before that nothing is written to it.
+    """
+
+    def __init__(
+        self, options: CacheOptions, catch_up: CatchUp, log: InvalidationLog, store: MemoryStore
+    ) -> None:
+        self._options = options
+        self._catch_up = catch_up
+        self._log = log
+        self._store = store
+        self._pid = os.getpid()
+        self._generation = 0
+        self.is_settled = False
+        self.restored = 0
+        self._file = self._open()
+
+    def _open(self) -> CacheFile | None:
+        if self._options.cache_local_dir is None:
+            return None
+        try:
+            return CacheFile.open(
+                self._options.cache_local_dir,
+                identity=self._catch_up.identity(),
+                prefix=self._options.cache_prefix,
+                limit_bytes=self._options.file_limit_bytes,
+            )
+        except CacheFileError as error:
+            logger.warning("Caching in memory only: %s", error)
+            return None
+
+    def _give_up(self, error: CacheFileError) -> None:
+        """Go on without the file."""
+        logger.warning("Going on without the cache file: %s", error)
+        file, self._file = self._file, None
+        if file is not None:
+            try:
+                file.close()
+            except CacheFileError as closing:
+                logger.debug("%s", closing)
+
+    @property
+    def wants_restore(self) -> bool:
+        """There is a file, and its rows have not been asked for yet."""
+        return self._file is not None and not self.is_settled
+
+    # From the file
+
+    def restore(self, *, quickly: bool) -> bool:
+        """Bring the file's rows back, those that did not change since it was written.
+
+        *quickly*: only if the base storage can tell at once what changed.
+        Returns False if that is still to be asked.  Raises what the base
+        storage raises.
+        """
+        file = self._file
+        if file is None:
+            return True
+        try:
+            return self._restore(file, self._catch_up.quick_changes if quickly else self._changes)
+        except CacheFileError as error:
+            self._give_up(error)
+            return True
+
+    def _changes(self, since: int) -> Changes:
+        return self._catch_up.changes(since)
+
+    def _restore(self, file: CacheFile, ask: Callable[[int], Changes | None]) -> bool:
+        with file.snapshot() as snapshot:
+            checkpoint, witnesses = snapshot.checkpoint, snapshot.witnesses
+            self._generation = snapshot.generation
+        if checkpoint:
+            confirmed = self._confirmed(checkpoint, witnesses)
+            if confirmed == 0:
+                logger.warning(
+                    "%s is not of this database as it is now, or cannot be proved so: "
+                    "starting with an empty cache",
+                    file.path,
+                )
+                self._reset(file)
+            elif not self._bring_back(file, checkpoint, confirmed, ask):
+                return False
+        self.is_settled = True
+        return True
+
+    def _confirmed(self, checkpoint: int, witnesses: list[tuple[int, int]]) -> int:
+        """Through which tid the file and the database share their history; 0 if nowhere known.
+
+        Newest first: a transaction that exists confirms; a current tid lower
+        than the file's refutes; a higher one, or none, says nothing.
+        """
+        if self._catch_up.last_tid() < checkpoint:
+            return 0
+        if self._catch_up.has_transaction(checkpoint):
+            return checkpoint
+        for oid, tid in witnesses:
+            current = self._catch_up.current_tid(oid)
+            if current == tid:
+                return min(tid, checkpoint)
+            if current is not None and current < tid:
+                return 0
+        return 0
+
+    def _bring_back(
+        self,
+        file: CacheFile,
+        checkpoint: int,
+        confirmed: int,
+        ask: Callable[[int], Changes | None],
+    ) -> bool:
+        """Extend the log back to the file, and let its rows in by the log."""
+        try:
+            changes = ask(confirmed)
+        except CannotCatchUp as reason:
+            logger.warning("Starting with an empty cache instead of %s: %s", file.path, reason)
+            self._reset(file)
+            return True
+        if changes is None or not self._log.extend_back(confirmed, changes.named, changes.through):
+            return False
+        with file.snapshot() as snapshot:
+            if snapshot.generation != self._generation:
+                return True
+            rows = snapshot.rows(confirmed, self._options.limit_bytes)
+            while chunk := list(islice(rows, ROWS_AT_ONCE)):
+                judged = self._log.restore(chunk, known=confirmed)
+                if judged is None:
+                    break
+                self.restored += judged
+
+        if confirmed < checkpoint:  # what came between was another history's
+            self._reset(file)
+            self._store.mark_unsaved()
+        else:
+            self._advance(file, iter(()))
+        return True
+
+    def _reset(self, file: CacheFile) -> None:
+        file.reset(self._generation)
+        with file.snapshot() as snapshot:
+            self._generation = snapshot.generation
+
+    # To the file
+
+    def save(self) -> None:
+        """Write what the file lacks, and raise its checkpoint to the log's end."""
+        if self._file is None or not self.is_settled or os.getpid() != self._pid:
+            return
+        try:
+            self._advance(self._file, self._unsaved_rows(self._log.end))
+        except CacheFileError as error:
+            self._give_up(error)
+
+    def _advance(self, file: CacheFile, rows: Iterator[tuple[int, int, int, bytes]]) -> None:
+        through = self._log.end  # before the names are asked for: all up to it are there
+        result = file.advance(
+            through, self._generation, self._log.names_since, rows, self._log.witnesses()
+        )
+        logger.debug("Advanced %s through %d: %s", file.path, through, result)
+
+    def _unsaved_rows(self, through: int) -> Iterator[tuple[int, int, int, bytes]]:
+        for oid in self._store.unsaved():
+            found = self._store.peek(oid)
+            if found is not None and found[0] <= through:
+                tid, frequency, state = found
+                yield oid, tid, frequency, state
+
+    def forget(self) -> None:
+        """Empty the file: the base storage may have forgotten what it holds."""
+        if self._file is None or not self.is_settled:
+            return
+        try:
+            self._reset(self._file)
+        except CacheFileError as error:
+            self._give_up(error)
+
+    def close(self) -> None:
+        """Give the file back.  May be called twice."""
+        file, self._file = self._file, None
+        if file is None or os.getpid() != self._pid:
+            return
+        try:
+            file.close()
+        except CacheFileError as error:
+            logger.warning("%s", error)
