@@ -67,7 +67,10 @@ class Caretaker:
             self.attend(quickly=False)
 
     def attend(self, *, quickly: bool) -> None:
-        """Do it now, in this thread.  What the base storage cannot tell quickly is left."""
+        """Do it now, in this thread.  What the base storage cannot tell quickly is left.
+
+        Raises nothing: a log that stays broken makes misses, no wrong reads.
+        """
         try:
             if not self._catch_up.is_ready():
                 return  # invalidateCache() comes with the connection, and wakes us
@@ -77,8 +80,19 @@ class Caretaker:
                 self.wake()
         except Exception:
             if self._catch_up.is_ready():
-                raise
-            logger.info("The base storage went away while it was asked what changed")
+                logger.exception("Cannot ask the base storage what changed; caching less")
+            else:
+                logger.info("The base storage went away while it was asked what changed")
+
+    def notice(self, last_tid: int) -> None:
+        """An own commit begins, and *last_tid* was the newest before it.
+
+        If the log has not heard of it, somebody committed past the wrapper:
+        that has to be known before the log's end may pass it.
+        """
+        if last_tid > self._log.newest:
+            self._log.break_()
+            self.attend(quickly=True)
 
     def _mend(self) -> None:
         """Make the log whole, or begin it anew."""

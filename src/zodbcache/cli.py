@@ -13,7 +13,7 @@ from pathlib import Path
 
 from zodbcache.errors import ZODBCacheError
 
-_DEMO_OBJECTS = 40_000
+_DEMO_OBJECTS = 30_000
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -214,8 +214,8 @@ class IFileSnapshot(Interface):
     witnesses = Attribute("list of (oid, tid), newest tid first.")
 
     def rows(through: int, limit_bytes: int):
-        """Yield ``(oid, tid, frequency, state)`` with ``tid <= through``, hottest first.
+        """Yield ``(oid, tid, frequency, state)`` with ``tid <= through``.
 
-        Stops when the states' bytes would pass *limit_bytes*.  A row whose
-        checksum does not fit is left out.
+        The hottest, where the states' bytes of all would pass *limit_bytes*.
+        A row whose checksum does not fit is left out.
         """

@@ -114,6 +114,12 @@ class InvalidationLog:
         """The deltas' memory counts against the tier's limit (I5)."""
         self._store.reserve(self._deltas.size_bytes)
 
+    @property
+    def newest(self) -> int:
+        """The newest tid heard of."""
+        with self._lock:
+            return max([self.end, self._announced, *(change.tid for change in self._pending)])
+
     # Breaks
 
     def break_(self) -> None:

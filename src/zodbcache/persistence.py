@@ -152,7 +152,7 @@ class Persistence:
             return False
         with file.snapshot() as snapshot:
             if snapshot.generation != self._generation:
-                return True
+                return False  # somebody emptied it meanwhile: ask again
             rows = snapshot.rows(confirmed, self._options.limit_bytes)
             while chunk := list(islice(rows, ROWS_AT_ONCE)):
                 judged = self._log.restore(chunk, known=confirmed)

@@ -150,6 +150,7 @@ class CachedStorage:
         """IStorage."""
         result = self._base.tpc_begin(transaction, *args, **kwargs)
         self._writing[id(transaction)] = _Written(self._options.limit_bytes // OWN_STATES_SHARE)
+        self._caretaker.notice(to_int(self._base.lastTransaction()))
         return result
 
     def store(self, oid: bytes, serial: bytes, data: bytes, version: str, transaction: Any) -> Any:
@@ -282,7 +283,7 @@ class CachedStorage:
         self._base.close()
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or name in _WITHHELD:
+        if name.startswith("__") or name == "_base" or name in _WITHHELD:
             raise AttributeError(name)
         value = getattr(self._base, name)
         own = _WHERE_THE_BASE_CAN.get(name)

@@ -8,6 +8,7 @@
 #include <Python.h>
 
 #include "deltas.h"
+#include "revision.h"
 #include "store.h"
 
 /* ---- conversions ------------------------------------------------------- */
@@ -89,12 +90,37 @@ state_from(PyObject *object, const char **state, size_t *state_bytes)
 
 /* ---- Store ------------------------------------------------------------- */
 
+/* Tids as bytes objects, shared by what was committed together: no allocation
+ * for them at most hits, and less memory in the connections' caches. */
+enum { SHARED_TIDS = 1024 };
+
+typedef struct {
+    uint64_t tid;
+    PyObject *bytes; /* NULL, or the eight bytes of tid */
+} shared_tid;
+
 typedef struct {
     PyObject_HEAD
     store store;
+    shared_tid shared_tids[SHARED_TIDS];
 } Store;
 
 #define STORE(self) (&((Store *)(self))->store)
+
+static PyObject *
+tid_bytes(PyObject *self, uint64_t tid)
+{
+    shared_tid *shared = &((Store *)self)->shared_tids[oid_hash(tid) % SHARED_TIDS];
+    if (shared->bytes == NULL || shared->tid != tid) {
+        PyObject *bytes = bytes_of(tid);
+        if (bytes == NULL) {
+            return NULL;
+        }
+        Py_XSETREF(shared->bytes, bytes);
+        shared->tid = tid;
+    }
+    return Py_NewRef(shared->bytes);
+}
 
 static PyObject *
 Store_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
@@ -126,6 +152,9 @@ Store_dealloc(PyObject *self)
 {
     PyTypeObject *type = Py_TYPE(self);
     store_close(STORE(self));
+    for (int i = 0; i < SHARED_TIDS; i++) {
+        Py_XDECREF(((Store *)self)->shared_tids[i].bytes);
+    }
     type->tp_free(self);
     Py_DECREF(type);
 }
@@ -144,7 +173,7 @@ Store_load_before(PyObject *self, PyObject *const *args, Py_ssize_t count)
     }
     PyObject *state = PyBytes_FromStringAndSize(revision_state(r),
                                                 (Py_ssize_t)revision_state_bytes(r));
-    PyObject *tid = bytes_of(r->tid);
+    PyObject *tid = tid_bytes(self, r->tid);
     PyObject *end = r->closed ? bytes_of(revision_end(r)) : Py_NewRef(Py_None);
     PyObject *result = state && tid && end ? PyTuple_New(3) : NULL;
     if (result == NULL) {

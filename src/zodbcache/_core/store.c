@@ -14,6 +14,8 @@ enum { BLOCK_SHARE = 4 };
 /* The smallest block and its slot: what bounds the number of revisions. */
 enum { REVISION_LEAST_BYTES = 40 };
 
+enum { CACHE_LINE_BYTES = 64, PREFETCH_LINES = 5 };
+
 static void refit(store *s);
 
 bool
@@ -264,6 +266,15 @@ is_visible(const store *s, const revision *r, uint64_t before)
            (r->closed ? before <= revision_end(r) : before - 1 <= s->checkpoint);
 }
 
+/* Ask for the lines of a small state while the header is still on its way. */
+static inline void
+prefetch_state(const revision *r)
+{
+    for (int line = 1; line <= PREFETCH_LINES; line++) {
+        __builtin_prefetch((const char *)r + line * CACHE_LINE_BYTES);
+    }
+}
+
 const revision *
 store_load_before(store *s, uint64_t oid, uint64_t before)
 {
@@ -271,6 +282,7 @@ store_load_before(store *s, uint64_t oid, uint64_t before)
     for (const uint64_t *slot = table_first(&s->table, hash); *slot && slot_hash(*slot) == hash;
          slot++) {
         revision *r = revision_at(&s->arena, slot_offset(*slot));
+        prefetch_state(r);
         if (r->oid == oid && is_visible(s, r, before)) {
             if (r->frequency < FREQUENCY_MAX) {
                 r->frequency++;

@@ -1,0 +1,281 @@
+"""One SQLite connection to a cache file, and the files that it needs.
+
+Guarantees:
+
+- A directory made here has mode 0700, a file 0600, and so its ``-wal`` and
+  ``-shm`` (I8).  What exists keeps its mode.
+- Every fault of SQLite or the operating system leaves as CacheFileError;
+  nothing else is translated.
+- No transaction begins on a file that was deleted or replaced while open, nor
+  in a child of the process that opened it (I7, I9).
+- WAL, ``synchronous=NORMAL``, no mmap: a file that somebody truncates must
+  not kill the process.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Generator
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextlib import suppress
+from typing import Any
+from typing import Final
+
+import apsw
+
+from zodbcache.cachefile import faults
+from zodbcache.errors import CacheFileError
+
+PAGE_SIZE_BYTES: Final = 16 * 1024
+BUSY_TIMEOUT_MS: Final = 5000
+_WAL_LIMIT_BYTES: Final = 32 * 1024 * 1024
+_SIBLINGS: Final = ("-wal", "-shm")
+
+#: Connections inherited through fork() end up here and are never closed: to
+#: close one in the child could take the parent's locks away.
+_inherited: list[apsw.Connection] = []
+
+FileIdentity = tuple[tuple[int, int], ...]
+
+
+def create_directory(directory: str) -> None:
+    """Make *directory* with mode 0700 unless it exists, its parents as usual.
+
+    Raises CacheFileError when that fails or the path is not a directory.
+    """
+    try:
+        parent = os.path.dirname(os.path.abspath(directory))
+        os.makedirs(parent, exist_ok=True)
+        with suppress(FileExistsError):
+            os.mkdir(directory, 0o700)
+        if not os.path.isdir(directory):
+            raise NotADirectoryError(20, "Not a directory", directory)
+    except OSError as exc:
+        raise faults.translate(exc, directory, "create the directory of") from exc
+
+
+def create_file(path: str) -> bool:
+    """Make an empty file with mode 0600; return False if something is there.
+
+    An existing file is never opened here: closing it would drop the POSIX
+    locks that other connections of this process hold on it.
+    """
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+    except FileExistsError:
+        return False
+    except OSError as exc:
+        raise faults.translate(exc, path, "create") from exc
+    return True
+
+
+def has_orphans(path: str) -> bool:
+    """Whether a ``-wal`` or ``-shm`` outlived its file.
+
+    A process may still use them: a new file of that name would share their
+    index with the deleted one, and read its pages.
+    """
+    # The order matters: these two are never there before the file is.
+    orphans = any(os.path.lexists(path + suffix) for suffix in _SIBLINGS)
+    return orphans and not os.path.lexists(path)
+
+
+class Connection:
+    """One SQLite connection; used by one thread at a time.
+
+    *damaged* turns True when SQLite, or a check of ours, finds the contents
+    malformed; it stays so.
+    """
+
+    def __init__(self, path: str, *, busy_timeout_ms: int = BUSY_TIMEOUT_MS) -> None:
+        """Connect to the existing file at *path* without changing it.
+
+        Raises the bare apsw.Error: only the caller knows what it means there.
+        """
+        self.path = path
+        self.damaged = False
+        self._operation = "open"
+        self._owner_pid = os.getpid()
+        self._busy_timeout_ms = busy_timeout_ms
+        self._files: FileIdentity | None = None
+        self._sqlite: apsw.Connection | None = apsw.Connection(
+            path, flags=apsw.SQLITE_OPEN_READWRITE
+        )
+        _harden(self._sqlite, busy_timeout_ms)
+
+    def begin_wal(self) -> None:
+        """Make the file a WAL database, if it is not.  Raises CacheFileError.
+
+        SQLite does not call its busy handler for this step, so two processes
+        that create a file at once would fail each other; hence the loop.
+        """
+        sqlite = self._require("open")
+        deadline_s = time.monotonic() + self._busy_timeout_ms / 1000
+        while True:
+            try:
+                sqlite.pragma("page_size", PAGE_SIZE_BYTES)
+                if sqlite.pragma("journal_mode") != "wal":
+                    sqlite.pragma("journal_mode", "wal")
+                sqlite.pragma("synchronous", "NORMAL")
+                sqlite.pragma("journal_size_limit", _WAL_LIMIT_BYTES)
+                # The first read opens -wal and -shm.
+                sqlite.pragma("user_version")
+                self._files = _identify(self.path)
+                return
+            except apsw.BusyError as exc:
+                if time.monotonic() >= deadline_s:
+                    raise self.translate(exc) from exc
+                time.sleep(0.005)
+            except (apsw.Error, OSError) as exc:
+                raise self.translate(exc) from exc
+
+    @property
+    def read_only(self) -> bool:
+        """Whether SQLite can only read the file."""
+        return self._require("open").readonly("main")
+
+    @contextmanager
+    def transaction(self, operation: str, *, write: bool) -> Iterator[None]:
+        """One transaction: committed at the end, rolled back by any exception.
+
+        *operation*: completes "Cannot ... the cache file" in errors.  With
+        *write* the write lock is taken at once.  Raises CacheFileError.
+        """
+        sqlite = self._require(operation)
+        assert not sqlite.in_transaction, "a transaction of this instance is open"
+        if self._files is not None:
+            self._require_same_files()
+        self.run("BEGIN IMMEDIATE" if write else "BEGIN")
+        try:
+            yield
+            self.run("COMMIT")
+        except BaseException:
+            # SQLite may have rolled back already.
+            with suppress(apsw.Error):
+                if sqlite.in_transaction:
+                    sqlite.execute("ROLLBACK")
+            raise
+
+    def run(self, sql: str, bindings: tuple[Any, ...] = ()) -> int:
+        """Execute a statement; return how many rows it changed."""
+        sqlite = self._require(self._operation)
+        try:
+            before = sqlite.total_changes()
+            sqlite.execute(sql, bindings)
+            return sqlite.total_changes() - before
+        except apsw.Error as exc:
+            raise self.translate(exc) from exc
+
+    def rows(self, sql: str, bindings: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+        """Execute a query; return all its rows."""
+        sqlite = self._require(self._operation)
+        try:
+            return list(sqlite.execute(sql, bindings))
+        except apsw.Error as exc:
+            raise self.translate(exc) from exc
+        except UnicodeDecodeError as exc:
+            raise self.malformed(f"a text is damaged: {exc}") from exc
+
+    def stream(
+        self, sql: str, bindings: tuple[Any, ...] = ()
+    ) -> Generator[tuple[Any, ...], None, None]:
+        """Execute a query; yield its rows as SQLite finds them.
+
+        Close it before the transaction ends, if it is not exhausted: an
+        unfinished query keeps the transaction's snapshot alive.
+        """
+        cursor = self._require(self._operation).cursor()
+        try:
+            yield from cursor.execute(sql, bindings)
+        except apsw.Error as exc:
+            raise self.translate(exc) from exc
+        finally:
+            cursor.close(True)
+
+    def erase(self) -> None:
+        """Make the file an empty database, however damaged its contents are.
+
+        Other processes' transactions go on with what they see.  Raises
+        CacheFileError.
+        """
+        sqlite = self._require("reset")
+        try:
+            sqlite.config(apsw.SQLITE_DBCONFIG_RESET_DATABASE, 1)
+            sqlite.execute("VACUUM")
+        except apsw.Error as exc:
+            raise self.translate(exc) from exc
+        finally:
+            sqlite.config(apsw.SQLITE_DBCONFIG_RESET_DATABASE, 0)
+
+    def malformed(self, cause: str) -> CacheFileError:
+        """Note the damage; return the error to raise."""
+        self.damaged = True
+        return faults.malformed(self.path, self._operation, cause)
+
+    def translate(self, exc: apsw.Error | OSError) -> CacheFileError:
+        """Note the damage if it is some; return the error to raise."""
+        if isinstance(exc, faults.DAMAGE):
+            self.damaged = True
+        return faults.translate(exc, self.path, self._operation)
+
+    def close(self) -> None:
+        """Copy what the WAL holds into the file and let go.  May be called twice.
+
+        In a child of the process that opened it, only lets go (I9).  Raises
+        CacheFileError when SQLite cannot close.
+        """
+        sqlite, self._sqlite = self._sqlite, None
+        if sqlite is None:
+            return
+        if os.getpid() != self._owner_pid:
+            _inherited.append(sqlite)
+            return
+        self._operation = "close"
+        with suppress(apsw.Error):
+            sqlite.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+        try:
+            sqlite.close()
+        except apsw.Error as exc:
+            raise self.translate(exc) from exc
+
+    def _require(self, operation: str) -> apsw.Connection:
+        if self._sqlite is None or os.getpid() != self._owner_pid:
+            raise faults.not_ours(self.path, operation)
+        self._operation = operation
+        return self._sqlite
+
+    def _require_same_files(self) -> None:
+        try:
+            same = _identify(self.path) == self._files
+        except FileNotFoundError:
+            same = False
+        except OSError as exc:
+            raise self.translate(exc) from exc
+        if not same:
+            raise faults.replaced(self.path, self._operation)
+
+
+def _harden(sqlite: apsw.Connection, busy_timeout_ms: int) -> None:
+    """Trust nothing that the file's own schema may say, and never wait for long."""
+    sqlite.set_busy_timeout(busy_timeout_ms)
+    for option, value in (
+        (apsw.SQLITE_DBCONFIG_DEFENSIVE, 1),
+        (apsw.SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0),
+        (apsw.SQLITE_DBCONFIG_ENABLE_TRIGGER, 0),
+        (apsw.SQLITE_DBCONFIG_ENABLE_VIEW, 0),
+        (apsw.SQLITE_DBCONFIG_ENABLE_LOAD_EXTENSION, 0),
+        (apsw.SQLITE_DBCONFIG_DQS_DML, 0),
+        (apsw.SQLITE_DBCONFIG_DQS_DDL, 0),
+    ):
+        sqlite.config(option, value)
+    sqlite.pragma("mmap_size", 0)
+    sqlite.pragma("cell_size_check", True)
+    sqlite.pragma("temp_store", "MEMORY")
+
+
+def _identify(path: str) -> FileIdentity:
+    """Device and inode of the file and of its siblings."""
+    stats = [os.stat(path + suffix) for suffix in ("", *_SIBLINGS)]
+    return tuple((stat.st_dev, stat.st_ino) for stat in stats)

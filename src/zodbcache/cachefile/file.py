@@ -1,0 +1,118 @@
+"""The shared file of one database, as the rest of the cache sees it.
+
+Guarantees: ICacheFile, and that nothing but CacheFileError leaves, except
+what the caller's own callables raise inside ``advance``.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from zope.interface import implementer
+
+from zodbcache.cachefile import merge
+from zodbcache.cachefile import quarantine
+from zodbcache.cachefile.connection import BUSY_TIMEOUT_MS
+from zodbcache.cachefile.connection import Connection
+from zodbcache.cachefile.merge import AdvanceResult
+from zodbcache.cachefile.merge import NamesSince
+from zodbcache.cachefile.rows import Name
+from zodbcache.cachefile.rows import Row
+from zodbcache.cachefile.snapshot import Snapshot
+from zodbcache.cachefile.snapshot import take_snapshot
+from zodbcache.interfaces import ICacheFile
+
+
+@implementer(ICacheFile)
+class CacheFile:
+    """See ICacheFile.  Made by :meth:`open`.
+
+    *path*: where it is.  *identity*: of its database.  *limit_bytes*: what
+    its rows may count, ROW_OVERHEAD_BYTES a row included; the file on disk
+    can be larger by the unused part of its pages.
+    """
+
+    def __init__(
+        self, connection: Connection, *, identity: str, limit_bytes: int, busy_timeout_ms: int
+    ) -> None:
+        self._connection = connection
+        self._busy_timeout_ms = busy_timeout_ms
+        self._seen_generation: int | None = None
+        self.path = connection.path
+        self.identity = identity
+        self.limit_bytes = limit_bytes
+
+    @classmethod
+    def open(
+        cls,
+        directory: str | os.PathLike[str],
+        *,
+        identity: str,
+        prefix: str = "",
+        limit_bytes: int,
+        busy_timeout_ms: int = BUSY_TIMEOUT_MS,
+    ) -> CacheFile:
+        """The file of the database *identity* in *directory*; both are made if need be.
+
+        Reads no rows.  A file that cannot be used is emptied or left alone
+        (:mod:`zodbcache.cachefile.quarantine`), with one warning in the log.
+        Raises CacheFileError when there is no file to use.
+        """
+        connection = quarantine.open_usable(
+            os.fspath(directory), identity=identity, prefix=prefix, busy_timeout_ms=busy_timeout_ms
+        )
+        return cls(
+            connection,
+            identity=identity,
+            limit_bytes=limit_bytes,
+            busy_timeout_ms=busy_timeout_ms,
+        )
+
+    @contextmanager
+    def snapshot(self) -> Iterator[Snapshot]:
+        """One read transaction; no other method may be called inside it."""
+        with take_snapshot(self._connection) as snapshot:
+            self._seen_generation = snapshot.generation
+            yield snapshot
+
+    def advance(
+        self,
+        through: int,
+        generation: int,
+        names_since: NamesSince,
+        rows: Iterable[Row],
+        witnesses: Iterable[Name],
+    ) -> AdvanceResult:
+        """The one atomic step (:mod:`zodbcache.cachefile.merge`).
+
+        *witnesses* above *through* are not kept; their tids must be exact.
+        """
+        self._seen_generation = generation
+        return merge.advance(
+            self._connection,
+            through=through,
+            generation=generation,
+            names_since=names_since,
+            rows=rows,
+            witnesses=witnesses,
+            limit_bytes=self.limit_bytes,
+        )
+
+    def reset(self, generation: int) -> None:
+        """Empty the file in place, unless its generation is not *generation* any more."""
+        merge.empty(self._connection, generation=generation, identity=self.identity)
+
+    def close(self) -> None:
+        """Give the file back; empty it if it was found damaged.  May be called twice."""
+        damaged, self._connection.damaged = self._connection.damaged, False
+        self._connection.close()
+        if damaged:
+            quarantine.heal(
+                self.path,
+                identity=self.identity,
+                generation=self._seen_generation,
+                busy_timeout_ms=self._busy_timeout_ms,
+            )

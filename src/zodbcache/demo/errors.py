@@ -1,0 +1,16 @@
+"""What can stop the demo; each message is one line that names the remedy."""
+
+from __future__ import annotations
+
+from zodbcache.errors import ZODBCacheError
+
+
+class DemoError(ZODBCacheError):
+    """The demo cannot go on."""
+
+
+class MissingExtraError(DemoError):
+    """A distribution that only the demo needs is not installed."""
+
+    def __init__(self, module: str) -> None:
+        super().__init__(f"The demo needs {module}. Install it with: pip install zodbcache[demo]")
