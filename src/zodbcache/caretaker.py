@@ -12,6 +12,7 @@ import threading
 
 from zodbcache.feeds import CannotCatchUp
 from zodbcache.feeds import CatchUp
+from zodbcache.feeds import Unsettled
 from zodbcache.invalidations import InvalidationLog
 from zodbcache.persistence import Persistence
 
@@ -78,6 +79,8 @@ class Caretaker:
                 self._mend()
             if self._persistence.wants_restore and not self._persistence.restore(quickly=quickly):
                 self.wake()
+        except Unsettled as reason:
+            logger.info("Caching nothing until the next change: %s", reason)
         except Exception:
             if self._catch_up.is_ready():
                 logger.exception("Cannot ask the base storage what changed; caching less")
@@ -90,7 +93,7 @@ class Caretaker:
         If the log has not heard of it, somebody committed past the wrapper:
         that has to be known before the log's end may pass it.
         """
-        if last_tid > self._log.newest:
+        if last_tid > self._log.newest and not self._log.broken:
             self._log.break_()
             self.attend(quickly=True)
 

@@ -8,7 +8,9 @@ looked up there each time it is asked for, and exists only if the base has it.
 from __future__ import annotations
 
 from collections.abc import Callable
+from collections.abc import Iterator
 from collections.abc import Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import ZODB.BaseStorage
@@ -16,6 +18,7 @@ import ZODB.blob
 from ZODB.interfaces import IBlobStorage
 from ZODB.interfaces import IMVCCStorage
 from ZODB.interfaces import IStorageWrapper
+from ZODB.POSException import ConflictError
 from zope.interface import alsoProvides
 from zope.interface import implementer
 from zope.interface import providedBy
@@ -155,13 +158,25 @@ class CachedStorage:
 
     def store(self, oid: bytes, serial: bytes, data: bytes, version: str, transaction: Any) -> Any:
         """IStorage."""
-        result = self._base.store(oid, serial, data, version, transaction)
+        with self._distrusting():
+            result = self._base.store(oid, serial, data, version, transaction)
         self._writing[id(transaction)].store(oid, data)
         return result
 
+    @contextmanager
+    def _distrusting(self) -> Iterator[None]:
+        """A conflict may come of a revision that should never have been cached."""
+        try:
+            yield
+        except ConflictError as error:
+            if error.oid is not None:
+                self._store.forget(to_int(error.oid))
+            raise
+
     def tpc_vote(self, transaction: Any) -> Any:
         """IStorage.  What the base resolved is not what the caller stored (I4)."""
-        resolved = self._base.tpc_vote(transaction)
+        with self._distrusting():
+            resolved = self._base.tpc_vote(transaction)
         if resolved:
             self._writing[id(transaction)].change(resolved)
         return resolved
@@ -191,6 +206,8 @@ class CachedStorage:
         """The base storage is done with an own commit: now it counts, and exactly (I2)."""
         change.exact = True
         self._log.advance(change.tid)
+        if self._log.broken:
+            self._caretaker.wake()
         for oid, state in written.states.items():
             if state is not None:
                 self._log.admit(oid, change.tid, 0, state, known=change.tid)
@@ -283,7 +300,7 @@ class CachedStorage:
         self._base.close()
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or name == "_base" or name in _WITHHELD:
+        if name in _WITHHELD or (name.startswith("__") and name != "__name__"):
             raise AttributeError(name)
         value = getattr(self._base, name)
         own = _WHERE_THE_BASE_CAN.get(name)
@@ -303,5 +320,7 @@ _WHERE_THE_BASE_CAN = {
 }
 """Methods that exist only if the base has them, and what stands for each here."""
 
-_WITHHELD = frozenset({"new_instance", "before_instance", "undo_instance", "poll_invalidations"})
+_WITHHELD = frozenset(
+    {"_base", "new_instance", "before_instance", "undo_instance", "poll_invalidations"}
+)
 """What would hand the database children of the base, past the cache."""

@@ -32,6 +32,10 @@ class CannotCatchUp(Exception):
     """The base storage cannot tell what changed, or not within the budget."""
 
 
+class Unsettled(Exception):
+    """The base storage's client is behind its server, and cannot vouch for what it pushed."""
+
+
 class Changes(NamedTuple):
     """Every object changed after some checkpoint, up to *through* at least.
 
@@ -61,7 +65,10 @@ class CatchUp:
         return True
 
     def last_tid(self) -> int:
-        """The newest tid; every later change will be pushed to who registered before."""
+        """The newest tid; every later change will be pushed to who registered before.
+
+        Raises Unsettled where that cannot be said now; it can after the next push.
+        """
         return to_int(self.base.lastTransaction())
 
     def quick_changes(self, since: int) -> Changes | None:
@@ -130,8 +137,17 @@ class ZEOCatchUp(IteratorCatchUp):
         return bool(self.base.is_connected())
 
     def last_tid(self) -> int:
-        self.base.ping()  # what the client got before, it has dealt with now
-        return super().last_tid()
+        """The client's last tid, if it is the server's.
+
+        The server's answer follows every push up to it on the same wire.  A
+        client that is behind after it has lost a push, perhaps because a
+        wrapper inside ours had no database yet to pass it to.
+        """
+        on_server = to_int(_innermost(self.base)._call("lastTransaction"))
+        in_client = super().last_tid()
+        if in_client < on_server:
+            raise Unsettled(f"{self.identity()} is behind its server")
+        return in_client
 
     def quick_changes(self, since: int) -> Changes | None:
         last = self.last_tid()

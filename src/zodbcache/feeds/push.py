@@ -24,7 +24,7 @@ class PushFeed:
 
     *is_continuous*: ``f()``, False while the base's connection has come back
     but has not said so yet: what it pushes then follows a gap.  *on_break*:
-    ``f()``, called after the log broke; must return at once.
+    ``f()``, called when a broken log may be mended; must return at once.
     """
 
     def __init__(
@@ -48,6 +48,8 @@ class PushFeed:
         if self.db is not None:
             self.db.invalidate(transaction_id, oids)
         self._log.advance(tid)
+        if self._log.broken:
+            self._on_break()
 
     def invalidateCache(self) -> None:
         """The base storage was disconnected and may have missed anything."""

@@ -1,0 +1,1 @@
+"""ZODB's and ZEO's own tests, run over wrapped storages."""
