@@ -5,7 +5,7 @@
 #include "pages.h"
 
 #define HALF_OF_EACH UINT64_C(0x7777777777777777)
-enum { ROWS = 4, ROW_BITS = 16, COUNTER_BITS = 4, COUNTER_MAX = 15, AGING_FACTOR = 10 };
+enum { ROWS = 4, ROW_BITS = 16, COUNTER_BITS = 4, COUNTER_MAX = 15, AGING_FACTOR = 5 };
 
 static size_t
 words_for(size_t slots)
@@ -86,7 +86,7 @@ sketch_add(sketch *s, uint32_t hash, unsigned times)
         *word += (sum - counter) << shift;
     }
     s->additions += times;
-    if (s->additions >= AGING_FACTOR * 4 * s->count) {
+    if (s->additions >= AGING_FACTOR * SLOTS_PER_WORD * s->count) {
         age(s);
     }
 }

@@ -1,10 +1,10 @@
-/* How often an oid was asked for lately, in two bytes a slot of the table.
+/* How often an oid was asked for lately, in four bytes a slot of the table.
  *
  * A count-min sketch of 4-bit counters, four for an oid, all in one word
  * (Cormode and Muthukrishnan 2005; as TinyLFU uses it: Einziger, Friedman,
  * Manes, "TinyLFU: a highly efficient cache admission policy", 2017).  An
  * estimate is never too low between two agings; every counter is halved when
- * as many were counted as ten times the slots.
+ * as many were counted as five times the slots.
  */
 #ifndef ZODBCACHE_SKETCH_H
 #define ZODBCACHE_SKETCH_H
@@ -12,6 +12,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+enum { SLOTS_PER_WORD = 2 };
 
 typedef struct {
     uint64_t *words;
@@ -35,7 +37,7 @@ unsigned sketch_estimate(const sketch *s, uint32_t hash);
 static inline size_t
 sketch_bytes_for(size_t slots)
 {
-    return (slots / 4 + 1) * sizeof(uint64_t);
+    return (slots / SLOTS_PER_WORD + 1) * sizeof(uint64_t);
 }
 
 #endif

@@ -7,8 +7,9 @@
  * I5  table + sketch + reserved + the arena up to top stay within the limit.
  *
  * Segmented LRU with lazy promotion: a hit only counts up in the revision;
- * lists move when a victim is sought.  What leaves eden must be asked for at
- * least as often, a byte, as the victim it displaces (TinyLFU; sketch.h).
+ * lists move when a victim is sought.  What leaves eden must have been asked
+ * for again at least as often, a byte, as the victim it displaces (TinyLFU;
+ * sketch.h).
  *
  * No function here blocks, and none is safe to call from two threads at once.
  */

@@ -79,12 +79,20 @@ store_frequency(const store *s, const revision *r)
     return sum < FREQUENCY_MAX ? sum : FREQUENCY_MAX;
 }
 
-/* Requests a byte, compared without dividing. */
+/* Requests after the first: the first one everything has had. */
+static uint64_t
+reuse(const store *s, const revision *r)
+{
+    unsigned frequency = store_frequency(s, r);
+    return frequency ? frequency - 1 : 0;
+}
+
+/* Reuse a byte, compared without dividing. */
 static bool
 is_worth_more(const store *s, const revision *candidate, const revision *victim)
 {
-    return (uint64_t)store_frequency(s, candidate) * (victim->extent >> 2) >=
-           (uint64_t)store_frequency(s, victim) * (candidate->extent >> 2);
+    return reuse(s, candidate) * (victim->extent >> 2) >=
+           reuse(s, victim) * (candidate->extent >> 2);
 }
 
 static void
