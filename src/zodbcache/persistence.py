@@ -181,6 +181,7 @@ class Persistence:
         try:
             self._advance(self._file, self._unsaved_rows(self._log.end))
         except CacheFileError as error:
+            self._store.mark_unsaved()  # what was handed over was rolled back
             self._give_up(error)
 
     def _advance(self, file: CacheFile, rows: Iterator[tuple[int, int, int, bytes]]) -> None:
@@ -196,6 +197,7 @@ class Persistence:
             if found is not None and found[0] <= through:
                 tid, frequency, state = found
                 yield oid, tid, frequency, state
+                self._store.mark_saved(oid, tid)
 
     def forget(self) -> None:
         """Empty the file: the base storage may have forgotten what it holds."""

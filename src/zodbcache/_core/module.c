@@ -372,9 +372,10 @@ Store_stats(PyObject *self, PyObject *Py_UNUSED(ignored))
     const store *s = STORE(self);
     const store_counters *c = &s->counters;
     return Py_BuildValue(
-        "{sK sK sK sK sK sK sn sn sn sn sn sn sn sn}", "hits", c->hits, "misses", c->misses,
-        "sets", c->sets, "evictions", c->evictions, "rejections", c->rejections, "moved_bytes",
-        c->moved_bytes, "entries", (Py_ssize_t)s->table.count, "state_bytes",
+        "{sK sK sK sK sK sK sK sn sn sn sn sn sn sn sn}", "hits", c->hits, "file_hits",
+        c->file_hits, "misses", c->misses, "sets", c->sets, "evictions", c->evictions,
+        "rejections", c->rejections, "moved_bytes", c->moved_bytes, "entries",
+        (Py_ssize_t)s->table.count, "state_bytes",
         (Py_ssize_t)s->state_bytes, "used_bytes", (Py_ssize_t)store_used_bytes(s), "hole_bytes",
         (Py_ssize_t)arena_holes(&s->arena) * (Py_ssize_t)GRANULE_BYTES, "limit_bytes",
         (Py_ssize_t)s->limit_bytes, "eden_entries", (Py_ssize_t)s->segments.list[EDEN].count,

@@ -22,6 +22,7 @@ typedef struct {
     uint8_t frequency: 4; /* hits since it came into its segment; halved on a second round */
     uint8_t closed: 1;    /* its end is known, exactly */
     uint8_t saved: 1;     /* the file has it */
+    uint8_t restored: 1;  /* it came from the file */
     offset_t newer;       /* towards the segment's head; 0 at the head */
     offset_t older;
     uint64_t oid;

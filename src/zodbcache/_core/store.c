@@ -56,8 +56,8 @@ store_used_bytes(const store *s)
     return overhead_bytes(s) + (size_t)(s->arena.used + ARENA_FIRST) * GRANULE_BYTES;
 }
 
-void
-store_drop(store *s, offset_t block)
+static void
+drop(store *s, offset_t block)
 {
     revision *r = revision_at(&s->arena, block);
     if (r->segment != UNLINKED) {
@@ -68,13 +68,27 @@ store_drop(store *s, offset_t block)
     arena_free(&s->arena, block);
 }
 
+static bool
+evict_one(store *s)
+{
+    offset_t block = store_pick_victim(s);
+    if (!block) {
+        return false;
+    }
+    const revision *r = revision_at(&s->arena, block);
+    sketch_add(&s->sketch, sketch_hash(r->oid), r->frequency);
+    drop(s, block);
+    s->counters.evictions++;
+    return true;
+}
+
 /* Blocks that end above the budget go below it, or go. */
 static void
 clear_above_budget(store *s)
 {
     arena *a = &s->arena;
     uint32_t little = a->budget / LITTLE_SHARE;
-    while (arena_room(a) < little && store_evict_one(s)) {
+    while (arena_room(a) < little && evict_one(s)) {
     }
     size_t count = 0;
     for (offset_t b = ARENA_FIRST; b < a->top; b = arena_next(a, b)) {
@@ -99,7 +113,7 @@ clear_above_budget(store *s)
             if (to) {
                 arena_free(a, to);
             }
-            store_drop(s, from);
+            drop(s, from);
             continue;
         }
         uint32_t extent = block_extent(a, to);
@@ -155,7 +169,7 @@ make_room(store *s, uint32_t granules)
     };
     for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
         while (arena_room(a) < granules + steps[i].spare) {
-            if (!store_evict_one(s)) {
+            if (!evict_one(s)) {
                 return 0;
             }
         }
@@ -288,6 +302,7 @@ store_load_before(store *s, uint64_t oid, uint64_t before)
                 r->frequency++;
             }
             s->counters.hits++;
+            s->counters.file_hits += r->restored;
             return r;
         }
     }
@@ -319,7 +334,7 @@ close_at(store *s, revision *r, uint64_t end)
         r = revision_of(s, oid, tid, false); /* or gone, when the table grew */
     }
     if (r != NULL) {
-        store_drop(s, offset_of(s, r));
+        drop(s, offset_of(s, r));
     }
 }
 
@@ -337,7 +352,7 @@ bound_revisions(store *s, uint64_t oid)
         }
     }
     if (count >= REVISIONS_MAX) {
-        store_drop(s, offset_of(s, oldest));
+        drop(s, offset_of(s, oldest));
     }
 }
 
@@ -361,7 +376,7 @@ reconcile(store *s, uint64_t oid, uint64_t tid, uint64_t end)
             return CONTRADICTED;
         }
         if (r->tid < tid && (!r->closed || revision_end(r) > tid)) {
-            store_drop(s, slot_offset(*slot));
+            drop(s, slot_offset(*slot));
             slot = first_of_oid(s, oid);
         }
         else {
@@ -419,7 +434,7 @@ store_restore(store *s, uint64_t oid, uint64_t tid, const char *state, size_t st
     sketch_add(&s->sketch, sketch_hash(oid), frequency);
     bool is_hot = frequency > 1 && s->segments.list[PROTECTED].granules + granules <=
                                        store_protected_target(s);
-    revision header = {.oid = oid, .tid = tid, .saved = 1};
+    revision header = {.oid = oid, .tid = tid, .saved = 1, .restored = 1};
     return settle(s, block, &header, 0, state, state_bytes, is_hot ? PROTECTED : PROBATION);
 }
 
@@ -436,7 +451,7 @@ store_end(store *s, uint64_t oid, uint64_t tid, bool exact)
     }
     else {
         sketch_add(&s->sketch, sketch_hash(oid), r->frequency);
-        store_drop(s, offset_of(s, r));
+        drop(s, offset_of(s, r));
     }
 }
 
@@ -451,7 +466,7 @@ store_forget(store *s, uint64_t oid)
 {
     const uint64_t *slot;
     while ((slot = first_of_oid(s, oid)) != NULL) {
-        store_drop(s, slot_offset(*slot));
+        drop(s, slot_offset(*slot));
     }
 }
 

@@ -33,7 +33,7 @@ enum { REVISIONS_MAX = 8 };
 #define STORE_LIMIT_MAX_BYTES ((size_t)32 << 30)
 
 typedef struct {
-    uint64_t hits, misses, sets, evictions, rejections, moved_bytes;
+    uint64_t hits, file_hits, misses, sets, evictions, rejections, moved_bytes;
 } store_counters;
 
 typedef struct {
@@ -91,11 +91,13 @@ size_t store_used_bytes(const store *s);
 /* NULL, or which invariant does not hold.  O(n). */
 const char *store_check(const store *s);
 
-/* For victim.c and compact.c, which are parts of the store. */
-void store_drop(store *s, offset_t block);
-bool store_evict_one(store *s);
+/* victim.c: who has to go, or 0 when nobody is left; and where eden ends. */
+offset_t store_pick_victim(store *s);
 void store_settle_eden(store *s);
-void store_compact(store *s, uint32_t granules, size_t work_granules);
 uint32_t store_protected_target(const store *s);
+
+/* compact.c: slide blocks until there is a hole of so many granules, or so
+ * many were moved. */
+void store_compact(store *s, uint32_t granules, size_t work_granules);
 
 #endif

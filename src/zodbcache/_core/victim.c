@@ -95,36 +95,21 @@ is_worth_more(const store *s, const revision *candidate, const revision *victim)
            reuse(s, victim) * (candidate->extent >> 2);
 }
 
-static void
-evict(store *s, offset_t block)
-{
-    const revision *r = revision_at(&s->arena, block);
-    sketch_add(&s->sketch, sketch_hash(r->oid), r->frequency);
-    store_drop(s, block);
-    s->counters.evictions++;
-}
-
-bool
-store_evict_one(store *s)
+offset_t
+store_pick_victim(store *s)
 {
     offset_t candidate = s->segments.list[EDEN].tail;
     offset_t victim = probation_victim(s);
-    if (!candidate && !victim) {
-        return false;
-    }
     if (!candidate || (victim && s->segments.list[EDEN].granules <= eden_target(s))) {
-        evict(s, victim);
+        return victim;
     }
-    else if (victim && is_worth_more(s, revision_at(&s->arena, candidate),
-                                     revision_at(&s->arena, victim))) {
-        evict(s, victim);
+    if (victim && is_worth_more(s, revision_at(&s->arena, candidate),
+                                revision_at(&s->arena, victim))) {
         move_to(s, candidate, PROBATION);
+        return victim;
     }
-    else {
-        evict(s, candidate);
-        s->counters.rejections++;
-    }
-    return true;
+    s->counters.rejections++;
+    return candidate;
 }
 
 /* While the cache fills, what eden holds too much needs no contest. */
