@@ -97,6 +97,9 @@ class _Written:
 class CachedStorage:
     """A plain storage with the cache before it; made by wrap()."""
 
+    loadBefore: Callable[[bytes, bytes], Any]
+    """IStorage: the revision before a tid, from memory where that is right (I1)."""
+
     def __init__(self, base: Any, options: CacheOptions) -> None:
         self._base = base
         self._options = options
@@ -110,8 +113,7 @@ class CachedStorage:
         )
         self._writing: dict[int, _Written] = {}
         self._closed = False
-        # One frame less on the way to a hit than through the method below.
-        self.loadBefore = View(base, self._store, self._log).load_before  # type: ignore[method-assign]
+        self.loadBefore = View(base, self._store, self._log).load_before
         self._provide()
         register = getattr(base, "registerDB", None)
         if register is not None:
@@ -127,10 +129,6 @@ class CachedStorage:
         self._caretaker.wake()
 
     # Reading
-
-    def loadBefore(self, oid: bytes, tid: bytes) -> Any:
-        """IStorage: the revision before *tid*, from memory where that is right."""
-        raise AssertionError("replaced in __init__")  # pragma: no cover
 
     def load(self, oid: bytes, version: str = "") -> Any:
         """IStorage: the newest revision, which only the base storage knows."""

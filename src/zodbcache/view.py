@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from zodbcache._core._store import Reader
 from zodbcache.ids import to_int
 from zodbcache.invalidations import InvalidationLog
 from zodbcache.store import MemoryStore
@@ -25,30 +26,16 @@ class View:
     def __init__(self, base: Any, store: MemoryStore, log: InvalidationLog) -> None:
         self._base = base
         self._log = log
-        self._lookup = store.load_before
+        self.load_before = Reader(store, self._load_missing)
+        """``load_before(oid, tid)`` answers as the base storage's loadBefore would."""
 
-    def load_before(self, oid: bytes, tid: bytes) -> Revision | None:
-        """Return ``(state, tid, end)`` as the base storage's loadBefore would.
-
-        Raises what the base storage raises.
-        """
-        try:
-            found = self._lookup(oid, tid)
-        except (TypeError, ValueError):  # no oid or tid at all: let the base storage say so
-            return self._ask_base(oid, tid)
-        return self._load_missing(oid, tid) if found is None else found
-
-    def _ask_base(self, oid: bytes, tid: bytes) -> Revision | None:
-        answer: Revision | None = self._base.loadBefore(oid, tid)
-        return answer
-
-    def _load_missing(self, oid: bytes, before: bytes) -> Revision | None:
+    def _load_missing(self, oid: bytes, tid: bytes) -> Revision | None:
         known = self._log.end  # before the call: what is named from here on counts (I3)
-        answer = self._ask_base(oid, before)
+        answer: Revision | None = self._base.loadBefore(oid, tid)
         if answer is not None:
-            state, tid, end = answer
+            state, serial, end = answer
             if type(state) is bytes:
                 self._log.admit(
-                    oid, to_int(tid), 0 if end is None else to_int(end), state, known=known
+                    oid, to_int(serial), 0 if end is None else to_int(end), state, known=known
                 )
         return answer

@@ -1,4 +1,6 @@
+from collections.abc import Callable
 from collections.abc import Sequence
+from typing import Any
 
 class Store:
     """The memory tier; zodbcache.interfaces.IStore is its contract.
@@ -31,6 +33,16 @@ class Store:
     def mark_unsaved(self) -> None: ...
     def stats(self) -> dict[str, int]: ...
     def check(self) -> None: ...
+
+class Reader:
+    """``reader(oid, before)``: what ``store.load_before`` finds, else ``miss(oid, before)``.
+
+    Arguments that are no oid and tid go to *miss* as they are.  A hit is one
+    call into C and no frame of Python's.
+    """
+
+    def __new__(cls, store: Store, miss: Callable[..., Any]) -> Reader: ...
+    def __call__(self, oid: bytes, before: bytes) -> tuple[bytes, bytes, bytes | None] | None: ...
 
 class Deltas:
     """``{oid: tid}`` of what changed, 16 bytes a slot.  Raises MemoryError when there is none."""

@@ -1,4 +1,4 @@
-/* The C core as Python sees it: two types, no logic.
+/* The C core as Python sees it: three types, no logic.
  *
  * Every method runs under the GIL from beginning to end, and is atomic by that.
  * Ids are int64 in Python and uint64 here, the same 64 bits; where a method
@@ -6,6 +6,8 @@
  */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
+#include <structmember.h>
+#include <stddef.h>
 
 #include "deltas.h"
 #include "revision.h"
@@ -159,18 +161,10 @@ Store_dealloc(PyObject *self)
     Py_DECREF(type);
 }
 
+/* (state, tid, end) of a revision. */
 static PyObject *
-Store_load_before(PyObject *self, PyObject *const *args, Py_ssize_t count)
+answer(PyObject *self, const revision *r)
 {
-    uint64_t oid, before;
-    if (!expect(count, 2, "load_before") || !id_from_bytes(args[0], &oid) ||
-        !id_from_bytes(args[1], &before)) {
-        return NULL;
-    }
-    const revision *r = store_load_before(STORE(self), oid, before);
-    if (r == NULL) {
-        Py_RETURN_NONE;
-    }
     PyObject *state = PyBytes_FromStringAndSize(revision_state(r),
                                                 (Py_ssize_t)revision_state_bytes(r));
     PyObject *tid = tid_bytes(self, r->tid);
@@ -186,6 +180,18 @@ Store_load_before(PyObject *self, PyObject *const *args, Py_ssize_t count)
     PyTuple_SET_ITEM(result, 1, tid);
     PyTuple_SET_ITEM(result, 2, end);
     return result;
+}
+
+static PyObject *
+Store_load_before(PyObject *self, PyObject *const *args, Py_ssize_t count)
+{
+    uint64_t oid, before;
+    if (!expect(count, 2, "load_before") || !id_from_bytes(args[0], &oid) ||
+        !id_from_bytes(args[1], &before)) {
+        return NULL;
+    }
+    const revision *r = store_load_before(STORE(self), oid, before);
+    return r == NULL ? Py_NewRef(Py_None) : answer(self, r);
 }
 
 static PyObject *
@@ -448,6 +454,111 @@ static PyType_Spec Store_spec = {
     .slots = Store_slots,
 };
 
+/* ---- Reader ------------------------------------------------------------ */
+
+typedef struct {
+    PyObject_HEAD
+    vectorcallfunc vectorcall;
+    PyObject *store;
+    PyObject *miss; /* called with the same arguments, whatever they are */
+} Reader;
+
+static bool
+is_id(PyObject *object)
+{
+    return PyBytes_Check(object) && PyBytes_GET_SIZE(object) == sizeof(uint64_t);
+}
+
+static PyObject *
+Reader_vectorcall(PyObject *callable, PyObject *const *args, size_t nargsf, PyObject *names)
+{
+    Reader *self = (Reader *)callable;
+    if (names == NULL && PyVectorcall_NARGS(nargsf) == 2 && is_id(args[0]) && is_id(args[1])) {
+        const revision *r = store_load_before(STORE(self->store),
+                                              big_endian(PyBytes_AS_STRING(args[0])),
+                                              big_endian(PyBytes_AS_STRING(args[1])));
+        if (r != NULL) {
+            return answer(self->store, r);
+        }
+    }
+    return PyObject_Vectorcall(self->miss, args, nargsf, names);
+}
+
+static PyObject *
+Reader_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    static char *names[] = {"store", "miss", NULL};
+    PyObject *store, *miss;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO:Reader", names, &store, &miss)) {
+        return NULL;
+    }
+    PyTypeObject *base = Py_TYPE(store);
+    while (base != NULL && base->tp_dealloc != Store_dealloc) {
+        base = base->tp_base;
+    }
+    if (base == NULL) {
+        PyErr_Format(PyExc_TypeError, "store is a Store, not %.100s", Py_TYPE(store)->tp_name);
+        return NULL;
+    }
+    Reader *self = (Reader *)type->tp_alloc(type, 0);
+    if (self != NULL) {
+        self->vectorcall = Reader_vectorcall;
+        self->store = Py_NewRef(store);
+        self->miss = Py_NewRef(miss);
+    }
+    return (PyObject *)self;
+}
+
+static int
+Reader_traverse(PyObject *self, visitproc visit, void *arg)
+{
+    Py_VISIT(Py_TYPE(self));
+    Py_VISIT(((Reader *)self)->store);
+    Py_VISIT(((Reader *)self)->miss);
+    return 0;
+}
+
+static int
+Reader_clear(PyObject *self)
+{
+    Py_CLEAR(((Reader *)self)->miss);
+    return 0;
+}
+
+static void
+Reader_dealloc(PyObject *self)
+{
+    PyTypeObject *type = Py_TYPE(self);
+    PyObject_GC_UnTrack(self);
+    Py_XDECREF(((Reader *)self)->store);
+    Py_XDECREF(((Reader *)self)->miss);
+    type->tp_free(self);
+    Py_DECREF(type);
+}
+
+static PyMemberDef Reader_members[] = {
+    {"__vectorcalloffset__", T_PYSSIZET, offsetof(Reader, vectorcall), READONLY, NULL},
+    {NULL, 0, 0, 0, NULL},
+};
+
+static PyType_Slot Reader_slots[] = {
+    {Py_tp_doc, "A hit from the store, else what the miss returns; see _store.pyi."},
+    {Py_tp_new, Reader_new},
+    {Py_tp_call, PyVectorcall_Call},
+    {Py_tp_traverse, Reader_traverse},
+    {Py_tp_clear, Reader_clear},
+    {Py_tp_dealloc, Reader_dealloc},
+    {Py_tp_members, Reader_members},
+    {0, NULL},
+};
+
+static PyType_Spec Reader_spec = {
+    .name = "zodbcache._core._store.Reader",
+    .basicsize = sizeof(Reader),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL,
+    .slots = Reader_slots,
+};
+
 /* ---- Deltas ------------------------------------------------------------ */
 
 typedef struct {
@@ -604,7 +715,9 @@ add_type(PyObject *module, PyType_Spec *spec)
 static int
 module_exec(PyObject *module)
 {
-    return add_type(module, &Store_spec) < 0 || add_type(module, &Deltas_spec) < 0 ? -1 : 0;
+    bool good = add_type(module, &Store_spec) == 0 && add_type(module, &Reader_spec) == 0 &&
+                add_type(module, &Deltas_spec) == 0;
+    return good ? 0 : -1;
 }
 
 static PyModuleDef_Slot module_slots[] = {
