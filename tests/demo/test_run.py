@@ -116,7 +116,8 @@ def test_a_quick_run(demo):
 @pytest.mark.parametrize("part", ["Parse", "Store", "Read: without", "Read: 4 processes"])
 def test_an_interrupted_run_leaves_nothing(demo, part, number, status):
     process = demo.start_and_wait_for(part)
-    assert len(demo.processes()) > 1
+    if part != "Parse":  # its own processes may have yet to start, or be done
+        assert len(demo.processes()) > 1
     process.send_signal(number)
     _, errors = process.communicate(timeout=TIMEOUT_S)
     assert process.returncode == status, errors
