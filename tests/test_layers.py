@@ -30,6 +30,7 @@ LAYERS = (
     "cachefile",
     "config",
     "interfaces",
+    "forking",
     "ids",
     "errors",
 )

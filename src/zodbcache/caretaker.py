@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable
 
 from zodbcache.feeds import CannotCatchUp
 from zodbcache.feeds import CatchUp
 from zodbcache.feeds import Unsettled
+from zodbcache.forking import call_after_fork
 from zodbcache.invalidations import InvalidationLog
 from zodbcache.persistence import Persistence
 
@@ -23,12 +25,27 @@ STOP_SECONDS = 10.0
 
 
 class Caretaker:
-    """Does what is to be done, on a thread of its own when woken."""
+    """Does what is to be done, on a thread of its own when woken.
 
-    def __init__(self, log: InvalidationLog, catch_up: CatchUp, persistence: Persistence) -> None:
+    *on_ready*: ``f()``, called whenever the base storage has proved to be there.
+    """
+
+    def __init__(
+        self,
+        log: InvalidationLog,
+        catch_up: CatchUp,
+        persistence: Persistence,
+        *,
+        on_ready: Callable[[], None],
+    ) -> None:
         self._log = log
         self._catch_up = catch_up
         self._persistence = persistence
+        self._on_ready = on_ready
+        self._begin()
+        call_after_fork(self._begin)
+
+    def _begin(self) -> None:
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._woken = False
@@ -73,10 +90,11 @@ class Caretaker:
         Raises nothing: a log that stays broken makes misses, no wrong reads.
         """
         try:
-            if not self._catch_up.is_ready():
+            if quickly and not self._catch_up.is_ready():
                 return  # invalidateCache() comes with the connection, and wakes us
             while self._log.broken and not self._stopped:
                 self._mend()
+            self._on_ready()
             if self._persistence.wants_restore and not self._persistence.restore(quickly=quickly):
                 self.wake()
         except Unsettled as reason:
@@ -102,6 +120,8 @@ class Caretaker:
         breaks, end = self._log.breaks, self._log.end
         if end:
             try:
+                if self._catch_up.shared_through(end, self._log.witnesses()) < end:
+                    raise CannotCatchUp("the database is not known to be the same as before")
                 changes = self._catch_up.changes(end)
             except CannotCatchUp as reason:
                 logger.warning("Dropping what was cached: %s", reason)

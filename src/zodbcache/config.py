@@ -34,7 +34,7 @@ class CacheOptions:
     """Every option of the cache.  Raises ConfigurationError for a value that cannot be used.
 
     *cache_local_mb*: memory for the process's cache, its bookkeeping
-    included, in units of 1,000,000 bytes: 1 to 32,000.
+    included, in units of 1,000,000 bytes: 1 to 8,000.
     *cache_local_object_max*: states longer than this many bytes are not kept.
     *cache_local_dir*: where the shared cache file lies, str or os.PathLike;
     absolute afterwards.  None: memory only.
@@ -153,13 +153,13 @@ def _text(option: str, value: object) -> str:
     return value
 
 
-_MEMORY = "Write a number of megabytes from 1 to 32000"
+_MEMORY = "Write a number of megabytes from 1 to 8000"
 _FILE = "Write a number of megabytes from 1 to 1000000, or leave it out for 4 times the memory"
 _BYTES = "Write a number of bytes from 1, such as 1048576"
 _ENTRIES = "Write a number of objects from 1, such as 100000"
 
 _CHECKS: dict[str, Callable[[str, object], Any]] = {
-    "cache_local_mb": _number(1, 32_000, _MEMORY),
+    "cache_local_mb": _number(1, 8_000, _MEMORY),
     "cache_local_object_max": _count(_BYTES),
     "cache_local_dir": _or_none(_directory),
     "cache_prefix": _text,

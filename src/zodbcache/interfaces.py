@@ -97,6 +97,7 @@ class IInvalidationLog(Interface):
     start = Attribute("Changes after this tid are all named here, up to ``end``.")
     end = Attribute("Equals the memory tier's checkpoint.")
     broken = Attribute("True between ``break_()`` and ``bridge()`` or ``restart()``.")
+    epoch = Attribute("Changes when what a load under way brings must not be kept.")
     breaks = Attribute("How often it broke: tells whether an answer is still of use.")
 
     def name(tid: int, oids):
@@ -125,8 +126,23 @@ class IInvalidationLog(Interface):
         the present start.
         """
 
-    def admit(oid: bytes, tid: int, end: int, state: bytes, known: int):
-        """Keep what the base storage gave, if I3 allows it."""
+    def can_hold(names: int):
+        """Whether so many names fit half of the memory, for a moment."""
+
+    def trim():
+        """Forget names if they are more than may be remembered."""
+
+    def forget_all():
+        """Drop everything, and what loads under way will bring."""
+
+    def shun(oids):
+        """Keep these 8-byte oids no more."""
+
+    def admit(oid: bytes, tid: int, end: int, state: bytes, known: int, epoch=None):
+        """Keep what the base storage gave, if I3 allows it.
+
+        *known*, *epoch*: the log's end and epoch before the base was asked.
+        """
 
     def restore(rows, known: int):
         """Keep the file's rows that did not change since *known*."""
@@ -144,10 +160,11 @@ class ICatchUp(Interface):
     May ask the base storage and block: never called under a lock of ours.
     """
 
-    is_quick = Attribute("False: changes() belongs on a thread of its own.")
-
     def identity():
-        """A str that is the same whenever the same database is opened."""
+        """A str that is the same whenever the same records are there to be read.
+
+        None for a database that a later process could not know again.
+        """
 
     def is_ready():
         """False while the storage is not connected."""
@@ -167,6 +184,9 @@ class ICatchUp(Interface):
 
     def has_transaction(tid: int):
         """Whether the database has this very transaction.  False says nothing."""
+
+    def shared_through(checkpoint: int, witnesses):
+        """Through which tid the database shares the history of a tier; 0 if not known."""
 
     def current_tid(oid: int):
         """The tid of the object's current revision; None if it has none."""

@@ -22,9 +22,16 @@ from threading import Lock
 from zope.interface import implementer
 
 from zodbcache._core._store import Deltas
+from zodbcache.forking import call_after_fork
 from zodbcache.ids import to_int
 from zodbcache.interfaces import IInvalidationLog
 from zodbcache.store import MemoryStore
+
+DELTA_BYTES = 48
+"""What one changed object takes at most in the deltas."""
+
+DELTAS_SHARE = 8
+"""The deltas take at most one part in this many of the memory, but for a moment at a start."""
 
 WITNESSES = 64
 """How many of the newest revisions are remembered to recognise the database by."""
@@ -45,8 +52,8 @@ class Change:
 class InvalidationLog:
     """Unbroken from ``start`` to ``end``, over one memory tier.
 
-    *deltas_max*: how many changed objects are remembered; beyond that the
-    log forgets the oldest and starts later.
+    *deltas_max*: how many changed objects are remembered, as far as they fit
+    their share of the memory; beyond that the log forgets, and starts later.
     """
 
     def __init__(self, store: MemoryStore, *, deltas_max: int) -> None:
@@ -55,12 +62,20 @@ class InvalidationLog:
         self.broken = True
         self.breaks = 0
         self._store = store
-        self._deltas_max = deltas_max
+        self._deltas_max = min(deltas_max, store.limit_bytes // (DELTAS_SHARE * DELTA_BYTES))
+        self.epoch = 0
         self._lock = Lock()
         self._deltas = Deltas()
         self._pending: list[Change] = []  # named, but beyond the end
         self._announced = 0  # the newest tid that advance() was called with
         self._witnesses: dict[bytes, int] = {}
+        self._shunned: set[bytes] = set()
+        call_after_fork(self._renew)
+
+    def _renew(self) -> None:
+        """In a forked child: somebody may have been in the middle of something."""
+        self._lock = Lock()
+        self.break_()
 
     # Changes as they come
 
@@ -72,15 +87,23 @@ class InvalidationLog:
         """
         change = Change(tid, oids)
         with self._lock:
-            self._deltas.name(oids, tid)
-            if tid <= self.end:  # a commit given an old tid: nothing held of it can be judged
+            if tid <= self.end:  # a commit given an old tid: nothing known of it can be judged
                 for oid in oids:
                     self._store.forget(to_int(oid))
+            self._record(oids, max(tid, self.end + 1))
             self._pending.append(change)
-            for oid in oids:
-                self._witnesses.pop(oid, None)
-            self._account()
         return change
+
+    def _record(self, oids: Sequence[bytes], tid: int) -> None:
+        """Remember the names; of too many, that there were some."""
+        if len(self._deltas) + len(oids) > self._deltas_max:
+            self._deltas.trim(tid)
+            self.start = max(self.start, tid)
+        else:
+            self._deltas.name(oids, tid)
+        for oid in oids:
+            self._witnesses.pop(oid, None)
+        self._account()
 
     def advance(self, tid: int) -> None:
         """Every change up to *tid* has been named, and the base storage is done with it."""
@@ -105,10 +128,6 @@ class InvalidationLog:
             [(change.oids, change.tid, trusted and change.exact) for change in ready], tid
         )
         self.end = max(self.end, tid)
-        if len(self._deltas) > self._deltas_max:
-            self._deltas.trim(self.end)
-            self.start = self.end
-            self._account()
 
     def _account(self) -> None:
         """The deltas' memory counts against the tier's limit (I5)."""
@@ -127,6 +146,7 @@ class InvalidationLog:
         with self._lock:
             self.broken = True
             self.breaks += 1
+            self._announced = 0  # of what another history may have announced
 
     def bridge(self, breaks: int, oids: Sequence[bytes], through: int) -> bool:
         """What was missed up to *through* is among *oids*: the log is whole again.
@@ -138,25 +158,28 @@ class InvalidationLog:
             if breaks != self.breaks:
                 return False
             through = max(through, self._announced, self.end)
-            self._deltas.name(oids, through)
+            self._record(oids, through)
             self._pending.append(Change(through, oids))
-            for oid in oids:
-                self._witnesses.pop(oid, None)
             self._advance_to(through, trusted=False)
             self.broken = False
-            self._account()
             return True
 
     def restart(self, breaks: int, through: int) -> bool:
         """What was missed cannot be known: forget everything, and begin at *through*.
 
-        Everything after *through* has been or will be named.  *breaks* and
-        the result are as for bridge().
+        Everything after *through* has been or will be named.  Lower than the
+        end as it was: the database went back in time; nothing is kept as open
+        before it has passed that end, for a load may still be under way that
+        began in the other history.  *breaks* and the result are as for
+        bridge().
         """
         with self._lock:
             if breaks != self.breaks:
                 return False
-            self.start = self.end = through = max(through, self._announced)
+            through = max(through, self._announced)
+            self.start = through if through >= self.end else self.end + 1
+            self.end = through
+            self.epoch += 1
             self._pending = [change for change in self._pending if change.tid > through]
             self._deltas.trim(through)
             self._witnesses.clear()
@@ -172,6 +195,7 @@ class InvalidationLog:
 
         *changes*: ``(oids, tid)``, each tid an upper bound.  Returns False,
         and does nothing, if *through* does not reach the present start.
+        However many they are, they stay until trim().
         """
         with self._lock:
             if self.broken or through < self.start:
@@ -182,15 +206,57 @@ class InvalidationLog:
             self._account()
             return True
 
-    # What may be kept
+    def can_hold(self, names: int) -> bool:
+        """Whether so many names fit half of the memory, for a moment."""
+        return names * DELTA_BYTES * 2 <= self._store.limit_bytes
 
-    def admit(self, oid: bytes, tid: int, end: int, state: bytes, *, known: int) -> bool:
-        """Keep what the base storage gave, if I3 allows; return whether it was kept.
+    def trim(self) -> None:
+        """Forget names if they are more than may be remembered: start at the end."""
+        with self._lock:
+            if len(self._deltas) > self._deltas_max:
+                self._deltas.trim(self.end)
+                self.start = max(self.start, self.end)
+                self._account()
 
-        *end*: 0 for an open revision.  *known*: the log's end before the base
-        storage was asked.
+    def forget_all(self) -> None:
+        """The base storage may have forgotten anything: so does the tier.
+
+        What loads under way bring is not kept either.
         """
         with self._lock:
+            self.epoch += 1
+            self._store.clear()
+
+    def shun(self, oids: Iterable[bytes]) -> None:
+        """Keep these no more: they were undone.
+
+        Over a DemoStorage an older revision may be current again, whose life
+        has then a gap that no tier can express.
+        """
+        with self._lock:
+            self._shunned.update(oids)
+            for oid in oids:
+                self._store.forget(to_int(oid))
+
+    # What may be kept
+
+    def admit(
+        self,
+        oid: bytes,
+        tid: int,
+        end: int,
+        state: bytes,
+        known: int,
+        epoch: int | None = None,
+    ) -> bool:
+        """Keep what the base storage gave, if I3 allows; return whether it was kept.
+
+        *end*: 0 for an open revision.  *known*, *epoch*: the log's end and
+        epoch before the base storage was asked.
+        """
+        with self._lock:
+            if oid in self._shunned or (epoch is not None and epoch != self.epoch):
+                return False
             number = to_int(oid)
             if end == 0:
                 if not self._is_current(number, tid, known):
@@ -198,7 +264,7 @@ class InvalidationLog:
                 self._note_witness(oid, tid)
             return self._store.insert(number, tid, end, state)
 
-    def restore(self, rows: Iterable[tuple[int, int, int, bytes]], *, known: int) -> int | None:
+    def restore(self, rows: Iterable[tuple[int, int, int, bytes]], known: int) -> int | None:
         """Keep rows of the file, current through *known*, that did not change since.
 
         *rows*: ``(oid, tid, frequency, state)``.  Returns how many were

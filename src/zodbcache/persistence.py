@@ -49,12 +49,16 @@ class Persistence:
         self._file = self._open()
 
     def _open(self) -> CacheFile | None:
+        identity = self._catch_up.identity()
         if self._options.cache_local_dir is None:
+            return None
+        if identity is None:
+            logger.info("Caching in memory only: nobody could tell this database again")
             return None
         try:
             return CacheFile.open(
                 self._options.cache_local_dir,
-                identity=self._catch_up.identity(),
+                identity=identity,
                 prefix=self._options.cache_prefix,
                 limit_bytes=self._options.file_limit_bytes,
             )
@@ -103,7 +107,7 @@ class Persistence:
             checkpoint, witnesses = snapshot.checkpoint, snapshot.witnesses
             self._generation = snapshot.generation
         if checkpoint:
-            confirmed = self._confirmed(checkpoint, witnesses)
+            confirmed = self._catch_up.shared_through(checkpoint, witnesses)
             if confirmed == 0:
                 logger.warning(
                     "%s is not of this database as it is now, or cannot be proved so: "
@@ -116,24 +120,6 @@ class Persistence:
         self.is_settled = True
         return True
 
-    def _confirmed(self, checkpoint: int, witnesses: list[tuple[int, int]]) -> int:
-        """Through which tid the file and the database share their history; 0 if nowhere known.
-
-        Newest first: a transaction that exists confirms; a current tid lower
-        than the file's refutes; a higher one, or none, says nothing.
-        """
-        if self._catch_up.last_tid() < checkpoint:
-            return 0
-        if self._catch_up.has_transaction(checkpoint):
-            return checkpoint
-        for oid, tid in witnesses:
-            current = self._catch_up.current_tid(oid)
-            if current == tid:
-                return min(tid, checkpoint)
-            if current is not None and current < tid:
-                return 0
-        return 0
-
     def _bring_back(
         self,
         file: CacheFile,
@@ -144,6 +130,8 @@ class Persistence:
         """Extend the log back to the file, and let its rows in by the log."""
         try:
             changes = ask(confirmed)
+            if changes is not None:
+                self._check_size(changes)
         except CannotCatchUp as reason:
             logger.warning("Starting with an empty cache instead of %s: %s", file.path, reason)
             self._reset(file)
@@ -165,7 +153,13 @@ class Persistence:
             self._store.mark_unsaved()
         else:
             self._advance(file, iter(()))
+        self._log.trim()
         return True
+
+    def _check_size(self, changes: Changes) -> None:
+        count = sum(len(oids) for oids, _ in changes.named)
+        if not self._log.can_hold(count):
+            raise CannotCatchUp(f"{count} changed objects are more than the memory can hold")
 
     def _reset(self, file: CacheFile) -> None:
         file.reset(self._generation)
@@ -187,9 +181,16 @@ class Persistence:
     def _advance(self, file: CacheFile, rows: Iterator[tuple[int, int, int, bytes]]) -> None:
         through = self._log.end  # before the names are asked for: all up to it are there
         result = file.advance(
-            through, self._generation, self._log.names_since, rows, self._log.witnesses()
+            through, self._generation, self._names_since, rows, self._log.witnesses()
         )
         logger.debug("Advanced %s through %d: %s", file.path, through, result)
+
+    def _names_since(self, tid: int) -> list[tuple[int, int]] | None:
+        """The log's answer; None costs the file its rows, and so none of ours is saved."""
+        names = self._log.names_since(tid)
+        if names is None:
+            self._store.mark_unsaved()
+        return names
 
     def _unsaved_rows(self, through: int) -> Iterator[tuple[int, int, int, bytes]]:
         for oid in self._store.unsaved():
@@ -201,7 +202,7 @@ class Persistence:
 
     def forget(self) -> None:
         """Empty the file: the base storage may have forgotten what it holds."""
-        if self._file is None or not self.is_settled:
+        if self._file is None or not self.is_settled or os.getpid() != self._pid:
             return
         try:
             self._reset(self._file)
@@ -211,7 +212,7 @@ class Persistence:
     def close(self) -> None:
         """Give the file back.  May be called twice."""
         file, self._file = self._file, None
-        if file is None or os.getpid() != self._pid:
+        if file is None:
             return
         try:
             file.close()

@@ -18,6 +18,7 @@ import ZODB.blob
 from ZODB.interfaces import IBlobStorage
 from ZODB.interfaces import IMVCCStorage
 from ZODB.interfaces import IStorageWrapper
+from ZODB.mvccadapter import MVCCAdapter
 from ZODB.POSException import ConflictError
 from zope.interface import alsoProvides
 from zope.interface import implementer
@@ -61,7 +62,7 @@ def _check_base(base: Any) -> None:
             option=None,
             remedy="Pass an open storage, such as ZODB.FileStorage.FileStorage('Data.fs')",
         )
-    if IMVCCStorage.providedBy(base):
+    if IMVCCStorage.providedBy(base) or isinstance(base, MVCCAdapter):
         raise ConfigurationError(
             f"{type(base).__name__} does its own MVCC, and this release wraps plain storages only",
             option=None,
@@ -76,10 +77,11 @@ class _Written:
     makes its own (I4), or where keeping them would take too much memory.
     """
 
-    __slots__ = ("bytes_left", "states")
+    __slots__ = ("bytes_left", "states", "undone")
 
     def __init__(self, bytes_max: int) -> None:
         self.states: dict[bytes, bytes | None] = {}
+        self.undone: set[bytes] = set()
         self.bytes_left = bytes_max
 
     def store(self, oid: bytes, state: Any) -> None:
@@ -91,6 +93,10 @@ class _Written:
 
     def change(self, oids: Sequence[bytes]) -> None:
         self.states.update(dict.fromkeys(oids))
+
+    def undo(self, oids: Sequence[bytes]) -> None:
+        self.change(oids)
+        self.undone.update(oids)
 
 
 @implementer(IStorageWrapper)
@@ -107,13 +113,14 @@ class CachedStorage:
         self._log = InvalidationLog(self._store, deltas_max=options.cache_delta_size_limit)
         catch_up = catch_up_for(base)
         self._persistence = Persistence(options, catch_up, self._log, self._store)
-        self._caretaker = Caretaker(self._log, catch_up, self._persistence)
+        self._caretaker = Caretaker(self._log, catch_up, self._persistence, on_ready=self._provide)
         self._feed = PushFeed(
-            self._log, is_continuous=catch_up.is_ready, on_break=self._connected_again
+            self._log, is_continuous=catch_up.is_ready, on_break=self._caretaker.wake
         )
         self._writing: dict[int, _Written] = {}
         self._closed = False
-        self.loadBefore = View(base, self._store, self._log).load_before
+        view = View(base, self._store, self._log, on_broken=self._caretaker.wake)
+        self.loadBefore = view.load_before
         self._provide()
         register = getattr(base, "registerDB", None)
         if register is not None:
@@ -123,10 +130,6 @@ class CachedStorage:
     def _provide(self) -> None:
         """Provide what the base provides: some of it may be known only when connected."""
         alsoProvides(self, *providedBy(self._base))
-
-    def _connected_again(self) -> None:
-        self._provide()
-        self._caretaker.wake()
 
     # Reading
 
@@ -204,6 +207,8 @@ class CachedStorage:
         """The base storage is done with an own commit: now it counts, and exactly (I2)."""
         change.exact = True
         self._log.advance(change.tid)
+        if written.undone:
+            self._log.shun(written.undone)
         if self._log.broken:
             self._caretaker.wake()
         for oid, state in written.states.items():
@@ -215,20 +220,26 @@ class CachedStorage:
         try:
             return self._base.pack(*args, **kwargs)
         finally:
-            self._store.clear()
+            self._log.forget_all()
             self._persistence.forget()
 
     # Writing, where the base can
 
+    def _check_current(self, oid: bytes, serial: bytes, transaction: Any) -> Any:
+        with self._distrusting():
+            return self._base.checkCurrentSerialInTransaction(oid, serial, transaction)
+
     def _undo(self, transaction_id: bytes, transaction: Any) -> Any:
         result = self._base.undo(transaction_id, transaction)
         if result:
-            self._writing[id(transaction)].change(result[1])
+            self._writing[id(transaction)].undo(result[1])
         return result
 
-    def _restore(self, oid: bytes, *args: Any) -> Any:
-        result = self._base.restore(oid, *args)
-        self._writing[id(args[-1])].change([oid])
+    def _restore(
+        self, oid: bytes, serial: bytes, data: bytes, version: str, prev_txn: Any, transaction: Any
+    ) -> Any:
+        result = self._base.restore(oid, serial, data, version, prev_txn, transaction)
+        self._writing[id(transaction)].change([oid])
         return result
 
     def _delete_object(self, oid: bytes, serial: bytes, transaction: Any) -> Any:
@@ -239,13 +250,16 @@ class CachedStorage:
     def _store_blob(
         self, oid: bytes, serial: bytes, data: bytes, blob: str, version: str, transaction: Any
     ) -> Any:
-        result = self._base.storeBlob(oid, serial, data, blob, version, transaction)
+        with self._distrusting():
+            result = self._base.storeBlob(oid, serial, data, blob, version, transaction)
         self._writing[id(transaction)].store(oid, data)
         return result
 
-    def _restore_blob(self, oid: bytes, *args: Any) -> Any:
-        result = self._base.restoreBlob(oid, *args)
-        self._writing[id(args[-1])].change([oid])
+    def _restore_blob(
+        self, oid: bytes, serial: bytes, data: bytes, blob: str, prev_txn: Any, transaction: Any
+    ) -> Any:
+        result = self._base.restoreBlob(oid, serial, data, blob, prev_txn, transaction)
+        self._writing[id(transaction)].change([oid])
         return result
 
     def _copy_transactions_from(self, other: Any, *args: Any) -> None:
@@ -309,6 +323,7 @@ class CachedStorage:
 
 
 _WHERE_THE_BASE_CAN = {
+    "checkCurrentSerialInTransaction": "_check_current",
     "copyTransactionsFrom": "_copy_transactions_from",
     "deleteObject": "_delete_object",
     "restore": "_restore",

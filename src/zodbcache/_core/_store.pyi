@@ -5,7 +5,7 @@ from typing import Any
 class Store:
     """The memory tier; zodbcache.interfaces.IStore is its contract.
 
-    *limit_bytes*: 256 KiB to 32 GiB, bookkeeping included.
+    *limit_bytes*: 256 KiB to just under 8 GiB, bookkeeping included.
     *object_max_bytes*: states longer than this are not kept.
     Raises ValueError on impossible sizes and MemoryError without address space.
     """

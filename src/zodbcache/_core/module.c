@@ -62,6 +62,20 @@ id_from_int(PyObject *object, uint64_t *id)
     return true;
 }
 
+/* A tid: an int64 that is not negative. */
+static bool
+tid_from_int(PyObject *object, uint64_t *tid)
+{
+    if (!id_from_int(object, tid)) {
+        return false;
+    }
+    if ((int64_t)*tid < 0) {
+        PyErr_SetString(PyExc_ValueError, "a tid is not negative");
+        return false;
+    }
+    return true;
+}
+
 static PyObject *
 int_of(uint64_t id)
 {
@@ -246,7 +260,7 @@ static PyObject *
 Store_advance(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
     uint64_t checkpoint;
-    if (!expect(count, 2, "advance") || !id_from_int(args[1], &checkpoint)) {
+    if (!expect(count, 2, "advance") || !tid_from_int(args[1], &checkpoint)) {
         return NULL;
     }
     PyObject *changes = PySequence_Fast(args[0], "changes are a list");
@@ -254,11 +268,16 @@ Store_advance(PyObject *self, PyObject *const *args, Py_ssize_t count)
         return NULL;
     }
     for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(changes); i++) {
-        PyObject *oids;
+        PyObject *change = PySequence_Fast_GET_ITEM(changes, i), *oids;
         long long tid;
         int exact;
-        if (!PyArg_ParseTuple(PySequence_Fast_GET_ITEM(changes, i),
-                              "OLp;a change is (oids, tid, exact)", &oids, &tid, &exact) ||
+        if (!PyTuple_Check(change)) {
+            PyErr_SetString(PyExc_TypeError, "a change is (oids, tid, exact)");
+            Py_DECREF(changes);
+            return NULL;
+        }
+        if (!PyArg_ParseTuple(change, "OLp;a change is (oids, tid, exact)", &oids, &tid,
+                              &exact) ||
             !end_all(STORE(self), oids, (uint64_t)tid, exact)) {
             Py_DECREF(changes);
             return NULL;
@@ -291,7 +310,7 @@ static PyObject *
 Store_restart(PyObject *self, PyObject *arg)
 {
     uint64_t checkpoint;
-    if (!id_from_int(arg, &checkpoint)) {
+    if (!tid_from_int(arg, &checkpoint)) {
         return NULL;
     }
     store_restart(STORE(self), checkpoint);
@@ -346,8 +365,12 @@ Store_peek(PyObject *self, PyObject *arg)
     if (r == NULL) {
         Py_RETURN_NONE;
     }
-    return Py_BuildValue("Liy#", (long long)r->tid, (int)store_frequency(STORE(self), r),
-                         revision_state(r), (Py_ssize_t)revision_state_bytes(r));
+    /* Before anything that may collect garbage, which may call back. */
+    long long tid = (long long)r->tid;
+    int frequency = (int)store_frequency(STORE(self), r);
+    PyObject *state = PyBytes_FromStringAndSize(revision_state(r),
+                                                (Py_ssize_t)revision_state_bytes(r));
+    return state == NULL ? NULL : Py_BuildValue("LiN", tid, frequency, state);
 }
 
 static PyObject *
@@ -631,18 +654,28 @@ Deltas_since(PyObject *self, PyObject *arg)
     if (!id_from_int(arg, &tid)) {
         return NULL;
     }
-    PyObject *result = PyList_New(0);
-    for (size_t i = 0; result != NULL && i < d->capacity; i++) {
-        if (d->slots[i].tid <= tid) {
-            continue;
+    /* A copy first: making tuples may collect garbage, which may call back. */
+    delta *named = PyMem_Malloc((d->count + 1) * sizeof *named);
+    if (named == NULL) {
+        return PyErr_NoMemory();
+    }
+    size_t count = 0;
+    for (size_t i = 0; i < d->capacity; i++) {
+        if (d->slots[i].tid > tid) {
+            named[count++] = d->slots[i];
         }
-        PyObject *pair = Py_BuildValue("LL", (long long)d->slots[i].oid,
-                                       (long long)d->slots[i].tid);
-        if (pair == NULL || PyList_Append(result, pair) < 0) {
+    }
+    PyObject *result = PyList_New((Py_ssize_t)count);
+    for (size_t i = 0; result != NULL && i < count; i++) {
+        PyObject *pair = Py_BuildValue("LL", (long long)named[i].oid, (long long)named[i].tid);
+        if (pair == NULL) {
             Py_CLEAR(result);
         }
-        Py_XDECREF(pair);
+        else {
+            PyList_SET_ITEM(result, (Py_ssize_t)i, pair);
+        }
     }
+    PyMem_Free(named);
     return result;
 }
 

@@ -91,6 +91,18 @@ sketch_add(sketch *s, uint32_t hash, unsigned times)
     }
 }
 
+void
+sketch_subtract(sketch *s, uint32_t hash)
+{
+    uint64_t *word = word_of(s, hash);
+    for (unsigned row = 0; row < ROWS; row++) {
+        unsigned shift = shift_of(hash, row);
+        if (*word >> shift & COUNTER_MAX) {
+            *word -= UINT64_C(1) << shift;
+        }
+    }
+}
+
 unsigned
 sketch_estimate(const sketch *s, uint32_t hash)
 {

@@ -32,6 +32,9 @@ void sketch_grow(sketch *s, size_t slots);
 /* Count times (0 to 15) more. */
 void sketch_add(sketch *s, uint32_t hash, unsigned times);
 
+/* Count once less, where anything is counted. */
+void sketch_subtract(sketch *s, uint32_t hash);
+
 unsigned sketch_estimate(const sketch *s, uint32_t hash);
 
 static inline size_t

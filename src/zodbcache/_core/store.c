@@ -310,6 +310,30 @@ store_load_before(store *s, uint64_t oid, uint64_t before)
     return NULL;
 }
 
+/* Make place for one more closed revision of the oid: the oldest goes if there
+ * are as many as there may be.  Return false when the new one is the oldest. */
+static bool
+bound_revisions(store *s, uint64_t oid, uint64_t tid)
+{
+    unsigned count = 0;
+    const revision *oldest = NULL;
+    for (const uint64_t *slot = first_of_oid(s, oid); slot; slot = next_of_oid(s, slot, oid)) {
+        const revision *r = revision_at(&s->arena, slot_offset(*slot));
+        if (r->closed) {
+            count++;
+            oldest = oldest == NULL || r->tid < oldest->tid ? r : oldest;
+        }
+    }
+    if (count < REVISIONS_MAX) {
+        return true;
+    }
+    if (tid < oldest->tid) {
+        return false;
+    }
+    drop(s, offset_of(s, oldest));
+    return true;
+}
+
 /* Move an open revision into a block with room for its end. */
 static void
 close_at(store *s, revision *r, uint64_t end)
@@ -317,6 +341,10 @@ close_at(store *s, revision *r, uint64_t end)
     arena *a = &s->arena;
     uint64_t oid = r->oid, tid = r->tid;
     uint32_t state_bytes = revision_state_bytes(r);
+    if (!bound_revisions(s, oid, tid)) {
+        drop(s, offset_of(s, r));
+        return;
+    }
     sketch_add(&s->sketch, sketch_hash(oid), r->frequency);
     r->frequency = 0;
     if (r->slack >= sizeof end) {
@@ -335,24 +363,6 @@ close_at(store *s, revision *r, uint64_t end)
     }
     if (r != NULL) {
         drop(s, offset_of(s, r));
-    }
-}
-
-/* Drop the oldest closed revision if the oid has as many as it may. */
-static void
-bound_revisions(store *s, uint64_t oid)
-{
-    unsigned count = 0;
-    const revision *oldest = NULL;
-    for (const uint64_t *slot = first_of_oid(s, oid); slot; slot = next_of_oid(s, slot, oid)) {
-        const revision *r = revision_at(&s->arena, slot_offset(*slot));
-        if (r->closed) {
-            count++;
-            oldest = oldest == NULL || r->tid < oldest->tid ? r : oldest;
-        }
-    }
-    if (count >= REVISIONS_MAX) {
-        drop(s, offset_of(s, oldest));
     }
 }
 
@@ -402,7 +412,9 @@ store_insert(store *s, uint64_t oid, uint64_t tid, uint64_t end, const char *sta
         break;
     }
     sketch_add(&s->sketch, sketch_hash(oid), 1);
-    bound_revisions(s, oid);
+    if (end && !bound_revisions(s, oid, tid)) {
+        return false;
+    }
     offset_t block = make_room(s, revision_granules((uint32_t)state_bytes, end != 0));
     revision header = {.oid = oid, .tid = tid};
     if (!block || !settle(s, block, &header, end, state, state_bytes, EDEN)) {
@@ -447,7 +459,6 @@ store_end(store *s, uint64_t oid, uint64_t tid, bool exact)
     }
     if (exact) {
         close_at(s, r, tid);
-        bound_revisions(s, oid);
     }
     else {
         sketch_add(&s->sketch, sketch_hash(oid), r->frequency);

@@ -30,7 +30,8 @@
 enum { REVISIONS_MAX = 8 };
 
 #define STORE_LIMIT_MIN_BYTES ((size_t)256 << 10)
-#define STORE_LIMIT_MAX_BYTES ((size_t)32 << 30)
+/* A hole as large as the arena still has its granules in an extent's 30 bits. */
+#define STORE_LIMIT_MAX_BYTES (((size_t)8 << 30) - ((size_t)1 << 20))
 
 typedef struct {
     uint64_t hits, file_hits, misses, sets, evictions, rejections, moved_bytes;

@@ -108,6 +108,9 @@ store_pick_victim(store *s)
         move_to(s, candidate, PROBATION);
         return victim;
     }
+    if (victim) { /* it has used some of its merit, or it would stand in the way for long */
+        sketch_subtract(&s->sketch, sketch_hash(revision_at(&s->arena, victim)->oid));
+    }
     s->counters.rejections++;
     return candidate;
 }

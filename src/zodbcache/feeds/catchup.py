@@ -16,6 +16,7 @@ from typing import Any
 from typing import NamedTuple
 
 from ZODB.interfaces import IStorageIteration
+from ZODB.MappingStorage import MappingStorage
 from ZODB.POSException import POSKeyError
 from ZODB.utils import maxtid
 from zope.interface import implementer
@@ -50,15 +51,12 @@ class Changes(NamedTuple):
 class CatchUp:
     """A storage of which nothing more can be known: whatever happened, start empty."""
 
-    is_quick = True
-    """False: changes() may take long, and belongs on a thread of its own."""
-
     def __init__(self, base: Any) -> None:
         self.base = base
 
-    def identity(self) -> str:
-        """The same text whenever the same database is opened."""
-        return f"{type(self.base).__module__}.{type(self.base).__name__}:{self.base.getName()}"
+    def identity(self) -> str | None:
+        """The same text whenever the same records are; None if nothing can be known again."""
+        return identity_of(self.base)
 
     def is_ready(self) -> bool:
         """False while the storage is not connected; invalidateCache() will follow then."""
@@ -79,6 +77,13 @@ class CatchUp:
         """What changed after *since*.  Raises CannotCatchUp."""
         raise CannotCatchUp(f"{self.identity()} cannot tell what changed")
 
+    def _last_tid_after(self, since: int) -> int:
+        """last_tid(), which must not lie before *since*: nobody can undo the future."""
+        last = self.last_tid()
+        if last < since:
+            raise CannotCatchUp("the database is older than what was cached of it")
+        return last
+
     def has_transaction(self, tid: int) -> bool:
         """Whether the database has this very transaction.  False says nothing."""
         return False
@@ -91,21 +96,32 @@ class CatchUp:
             return None
         return None if found is None else to_int(found[1])
 
+    def shared_through(self, checkpoint: int, witnesses: list[tuple[int, int]]) -> int:
+        """Through which tid the database has the history that a tier knows; 0 if nowhere known.
+
+        A transaction of the tier's checkpoint confirms.  Else the witnesses
+        do, newest first: the same current tid confirms, a lower one refutes,
+        a higher one or none says nothing.
+        """
+        if self.has_transaction(checkpoint):
+            return checkpoint
+        for oid, tid in witnesses:
+            current = self.current_tid(oid)
+            if current == tid:
+                return min(tid, checkpoint)
+            if current is not None and current < tid:
+                return 0
+        return 0
+
 
 class IteratorCatchUp(CatchUp):
     """A storage with IStorageIteration: its transactions name their objects."""
-
-    def identity(self) -> str:
-        file_name = getattr(self.base, "_file_name", None)
-        if isinstance(file_name, str):
-            return f"file:{os.path.realpath(file_name)}"
-        return super().identity()
 
     def quick_changes(self, since: int) -> Changes | None:
         return self.changes(since)
 
     def changes(self, since: int) -> Changes:
-        through = self.last_tid()
+        through = self._last_tid_after(since)
         named: list[tuple[list[bytes], int]] = []
         if through > since:
             deadline = monotonic() + BUDGET_SECONDS
@@ -127,12 +143,6 @@ class ZEOCatchUp(IteratorCatchUp):
     ``invalidation-queue-size``; the iterator ships every state.
     """
 
-    is_quick = False
-
-    def identity(self) -> str:
-        client = _innermost(self.base)
-        return f"zeo:{client._addr}:{client._storage}"
-
     def is_ready(self) -> bool:
         return bool(self.base.is_connected())
 
@@ -150,7 +160,7 @@ class ZEOCatchUp(IteratorCatchUp):
         return in_client
 
     def quick_changes(self, since: int) -> Changes | None:
-        last = self.last_tid()
+        last = self._last_tid_after(since)
         if last == since:
             return Changes(last, [])
         answer = _innermost(self.base)._call("getInvalidations", to_bytes(since))
@@ -181,9 +191,35 @@ def _transactions(base: Any, start: int, stop: int | None) -> Iterator[Any]:
 
 def _innermost(base: Any) -> Any:
     """The storage inside wrappers such as zc.zlibstorage, which call it ``base``."""
-    while not _is_zeo(base) and hasattr(base, "base") and not hasattr(base, "changes"):
+    while not _is_zeo(base) and hasattr(base, "base") and not _is_demo(base):
         base = base.base
     return base
+
+
+def identity_of(base: Any) -> str | None:
+    """A text for the records of *base*; None where a later process cannot know them again."""
+    inner = _innermost(base)
+    if isinstance(inner, MappingStorage) or _is_demo(inner):
+        return None
+    if _is_zeo(inner):
+        identity = f"zeo:{inner._addr}:{inner._storage}"
+    elif isinstance(getattr(inner, "_file_name", None), str):
+        identity = f"file:{os.path.realpath(inner._file_name)}"
+    else:
+        identity = f"{_kind(inner)}:{inner.getName()}"
+    while base is not inner:  # a wrapper may give other bytes for the same record
+        identity = f"{_kind(base)}({identity})"
+        base = base.base
+    return identity
+
+
+def _kind(base: Any) -> str:
+    return f"{type(base).__module__}.{type(base).__name__}"
+
+
+def _is_demo(base: Any) -> bool:
+    """Its parts may be changed and laid over each other anew, and then share no history."""
+    return hasattr(base, "base") and hasattr(base, "changes")
 
 
 def _is_zeo(base: Any) -> bool:

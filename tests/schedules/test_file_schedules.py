@@ -1,0 +1,371 @@
+"""Schedules of processes that share one file: 1, 2, 3, 4 and 5 of the design."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from zodbcache import persistence
+from zodbcache.cachefile import Outcome
+from zodbcache.ids import to_bytes
+
+from .stepping import Database
+from .stepping import Worker
+from .stepping import check_file
+from .stepping import check_reads
+from .stepping import file_rows
+from .stepping import state_of
+
+X, Y, Z = 1, 2, 3
+WAIT_SECONDS = 20
+
+
+@pytest.fixture
+def database() -> Database:
+    return Database({3: [Z], 5: [X], 8: [Y]})
+
+
+def saved(database: Database, directory: Path) -> Worker:
+    """A process that has read everything and written it to the file."""
+    worker = Worker.opened(database, directory)
+    worker.read_all()
+    worker.persistence.save()
+    return worker
+
+
+# Schedule 1
+
+
+def test_row_that_changed_unseen_by_its_writer_is_not_restored(
+    database: Database, tmp_path: Path
+) -> None:
+    """A writes x@5 at checkpoint 8; x changes at 9, unseen by A; B starts at 10."""
+    a = saved(database, tmp_path)
+    assert check_file(a) == (8, {X: 5, Y: 8, Z: 3})
+    database.commit(9, [X])
+    database.commit(10, [Z])
+
+    b = Worker.opened(database, tmp_path)
+    assert not b.is_held(X, 10)
+    assert b.is_held(Y, 10), "what did not change is warm"
+    check_reads(b)
+    assert check_file(b) == (10, {Y: 8})
+
+    a.store.mark_unsaved()
+    a.persistence.save()  # still at 8
+    assert check_file(b) == (10, {Y: 8})
+    check_reads(a)
+    a.close()
+    b.close()
+
+
+def test_nothing_is_restored_before_it_is_known_what_changed(
+    database: Database, tmp_path: Path
+) -> None:
+    """As before, but B cannot be told at once; it reads meanwhile, and writes nothing."""
+    saved(database, tmp_path).close()
+    database.commit(9, [X])
+    database.commit(10, [Z])
+
+    b = Worker(database, tmp_path, starts_at=10)
+    b.ask.is_slow = True
+    assert not b.persistence.restore(quickly=True)
+    check_reads(b)
+    b.persistence.save()
+    assert file_rows(b.file)[0] == 8
+
+    assert b.persistence.restore(quickly=False)
+    check_reads(b)
+    assert b.is_held(Y, 10)
+    b.close()
+
+
+def test_change_pushed_while_catching_up_is_not_undone_by_restoring(
+    database: Database, tmp_path: Path
+) -> None:
+    """B starts at 8 and asks; while it is answered, x changes at 9 and B hears so."""
+    saved(database, tmp_path).close()
+    b = Worker(database, tmp_path, starts_at=8)
+    through_8 = b.ask.changes(8)
+
+    def answer_of_before(since: int) -> Any:
+        database.commit(9, [X])
+        b.hear(9)
+        return through_8
+
+    b.ask.changes = answer_of_before  # type: ignore[method-assign]
+    assert b.persistence.restore(quickly=False)
+    assert not b.is_held(X, 9)
+    check_reads(b)
+    assert check_file(b) == (9, {Y: 8, Z: 3})
+    b.close()
+
+
+# Schedule 2
+
+
+@pytest.mark.parametrize("rows_read", [0, 1])
+def test_snapshot_shows_the_checkpoint_that_its_rows_had(
+    database: Database, tmp_path: Path, rows_read: int
+) -> None:
+    """B holds a snapshot with x; A advances past x's change; B still sees 8 beside x@5."""
+    a = saved(database, tmp_path)
+    b = Worker(database, tmp_path, starts_at=8)
+    with b.file.snapshot() as snapshot:
+        rows = snapshot.rows(2**62, 2**40)
+        first = list(islice(rows, rows_read))
+        database.commit(9, [X, Z])
+        a.hear(9)
+        a.persistence.save()
+        assert file_rows(a.file) == (9, {Y: 8})
+        assert snapshot.checkpoint == 8
+        seen = {oid: tid for oid, tid, _, _ in [*first, *rows]}
+        assert seen == {X: 5, Y: 8, Z: 3}
+    assert file_rows(b.file) == (9, {Y: 8})
+    a.close()
+    b.close()
+
+
+@pytest.mark.parametrize("rereads", [False, True])
+def test_file_advanced_between_checkpoint_and_rows_is_a_miss(
+    database: Database, tmp_path: Path, rereads: bool
+) -> None:
+    """B reads checkpoint 8; A moves the file to 9, with or without x@9 in it; B reads the rows."""
+    a = saved(database, tmp_path)
+    b = Worker(database, tmp_path, starts_at=8)
+
+    def a_advances() -> None:
+        database.commit(9, [X])
+        a.hear(9)
+        if rereads:
+            a.read_all()
+        a.persistence.save()
+
+    through_8 = b.ask.changes(8)
+    b.ask.changes = lambda since: (a_advances(), through_8)[1]  # type: ignore[method-assign]
+    assert b.persistence.restore(quickly=False)
+    assert not b.is_held(X, 8)  # B's log ends at 8, and 9 is not for it to know
+    check_reads(b)
+    b.hear(9)
+    check_reads(b)
+    check_file(b)
+    a.close()
+    b.close()
+
+
+def test_change_heard_between_two_chunks_of_rows(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """B streams x@5 from its snapshot while A advances the file past x, and B hears of it."""
+    monkeypatch.setattr(persistence, "ROWS_AT_ONCE", 1)
+    a = saved(database, tmp_path)
+    b = Worker(database, tmp_path, starts_at=8)
+    restore = b.log.restore
+    steps = iter([lambda: None, lambda: (database.commit(9, [X, Y]), a.hear(9), b.hear(9))])
+
+    def stepped(rows: Any, *, known: int) -> int | None:
+        next(steps, a.persistence.save)()
+        return restore(rows, known=known)
+
+    b.log.restore = stepped  # type: ignore[method-assign]
+    assert b.persistence.restore(quickly=False)
+    assert not b.is_held(X, 9)
+    assert not b.is_held(Y, 9)
+    assert b.is_held(Z, 9)
+    check_reads(b)
+    assert check_file(b) == (9, {Z: 3})
+    a.close()
+    b.close()
+
+
+# Schedule 3
+
+
+def test_batch_queued_before_a_change_does_not_come_back_as_current(
+    database: Database, tmp_path: Path
+) -> None:
+    """A has x@5 ready for the file; C moves the file to 9, deleting x; then A's batch arrives."""
+    c = saved(database, tmp_path)
+    a = Worker.opened(database, tmp_path)
+    a.store.mark_unsaved()
+    advance = a.file.advance
+    outcomes = []
+
+    def late_advance(*arguments: Any) -> Any:
+        database.commit(9, [X])
+        c.hear(9)
+        c.persistence.save()
+        assert file_rows(c.file) == (9, {Y: 8, Z: 3})
+        outcomes.append(advance(*arguments).outcome)
+
+    a.file.advance = late_advance  # type: ignore[assignment, method-assign]
+    a.persistence.save()
+    assert outcomes == [Outcome.BEHIND]
+    assert check_file(c) == (9, {Y: 8, Z: 3})
+    d = Worker.opened(database, tmp_path)
+    assert not d.is_held(X, 9)
+    check_reads(d)
+    for worker in (a, c, d):
+        worker.close()
+
+
+def test_change_heard_while_the_batch_is_written(database: Database, tmp_path: Path) -> None:
+    """A has begun to write x@5 through 8 when it hears that x changed at 9."""
+    a = Worker.opened(database, tmp_path)
+    a.read_all()
+    rows = a.persistence._unsaved_rows
+
+    def late_rows(through: int) -> Iterator[Any]:
+        found = rows(through)
+        first = next(found)
+        assert first[:2] == (X, 5)
+        database.commit(9, [X, Y])
+        a.hear(9)
+        a.read_all()  # y@9 is what memory has now, and too new for this batch
+        yield first
+        yield from found
+
+    a.persistence._unsaved_rows = late_rows  # type: ignore[method-assign]
+    a.persistence.save()
+    assert check_file(a) == (8, {X: 5, Z: 3})
+    b = Worker.opened(database, tmp_path)
+    check_reads(b)
+    assert check_file(b) == (9, {Z: 3})
+    a.close()
+    b.close()
+
+
+# Schedule 4
+
+
+def test_process_behind_the_file_neither_lowers_nor_inserts(tmp_path: Path) -> None:
+    """A, whose log ends at 7, waits for the file's lock while B is setting 12."""
+    database = Database({3: [Z], 5: [X], 7: [Y]})
+    a = saved(database, tmp_path)
+    a.store.mark_unsaved()
+    b = Worker.opened(database, tmp_path)
+    database.commit(12, [X])
+    b.hear(12)
+    b.read_all()
+
+    asked = threading.Event()
+    advance = a.file.advance
+    outcomes = []
+
+    def noticed_advance(*arguments: Any) -> Any:
+        asked.set()
+        outcomes.append(advance(*arguments).outcome)
+
+    a.file.advance = noticed_advance  # type: ignore[assignment, method-assign]
+    thread = threading.Thread(target=a.persistence.save)
+    rows = b.persistence._unsaved_rows
+
+    def slow_rows(through: int) -> Iterator[Any]:
+        thread.start()  # B holds the lock here
+        assert asked.wait(WAIT_SECONDS)
+        yield from rows(through)
+
+    b.persistence._unsaved_rows = slow_rows  # type: ignore[method-assign]
+    b.persistence.save()
+    thread.join(WAIT_SECONDS)
+    assert outcomes == [Outcome.BEHIND]
+    assert check_file(b) == (12, {X: 12, Y: 7, Z: 3})
+    check_reads(a)
+    a.close()
+    b.close()
+
+
+def test_process_ahead_of_the_file_takes_it_along(tmp_path: Path) -> None:
+    """The other way round: A sets 7 first, then B, which knows of 12, removes what changed."""
+    database = Database({3: [Z], 5: [X], 7: [Y]})
+    b = Worker.opened(database, tmp_path)
+    a = saved(database, tmp_path)
+    database.commit(12, [X])
+    b.hear(12)
+    assert check_file(b) == (7, {X: 5, Y: 7, Z: 3})
+    b.persistence.save()
+    assert check_file(b) == (12, {Y: 7, Z: 3})
+    a.close()
+    b.close()
+
+
+def test_log_that_starts_after_the_checkpoint_keeps_no_row(tmp_path: Path) -> None:
+    """B has forgotten what changed before 12, and advances a file that stands at 7."""
+    database = Database({3: [Z], 5: [X], 7: [Y]})
+    b = Worker.opened(database, tmp_path)
+    a = saved(database, tmp_path)
+    database.commit(12, [X])
+    assert b.log.restart(b.log.breaks, 12)
+    b.load(Z, 13)
+    b.persistence.save()
+    assert check_file(b) == (12, {Z: 3})
+    a.close()
+    b.close()
+
+
+# Schedule 5
+
+
+@pytest.mark.parametrize("is_heard_at_once", [False, True])
+def test_revision_is_not_shown_after_a_change_that_the_log_forgot(
+    tmp_path: Path, is_heard_at_once: bool
+) -> None:
+    """A reader pinned at 6 has x; x changes at 7 and 9, and only 9 is kept of that."""
+    database = Database({5: [X]})
+    worker = Worker.opened(database, tmp_path)
+    database.commit(6, [Y])
+    worker.hear(6)
+    assert worker.load(X, 7) == (5, None)
+    database.commit(7, [X])
+    database.commit(9, [X])
+    if is_heard_at_once:  # as after a reconnection: one tid for all that was missed
+        worker.log.break_()
+        assert worker.log.bridge(worker.log.breaks, [to_bytes(X)], 9)
+    else:
+        worker.hear(7)
+        worker.hear(9)
+    assert worker.load(X, 9) == (7, 9)  # at 8
+    assert worker.load(X, 7) == (5, 7)  # the pinned reader
+    check_reads(worker)
+    worker.close()
+
+
+def test_own_commit_over_a_missed_one_ends_nothing_exactly(tmp_path: Path) -> None:
+    """x changed at 7 while the log was broken; the own commit at 9 does not end x@5."""
+    database = Database({5: [X]})
+    worker = Worker.opened(database, tmp_path)
+    assert worker.load(X, 6) == (5, None)
+    worker.log.break_()
+    database.commit(7, [X])
+    database.commit(9, [X])
+    own = worker.log.name(9, [to_bytes(X)])
+    own.exact = True
+    worker.log.advance(9)
+    assert not worker.is_held(X, 8)
+    assert worker.log.bridge(worker.log.breaks, [to_bytes(X)], 9)
+    check_reads(worker)
+    worker.close()
+
+
+def test_late_reader_inserts_nothing_that_changed_meanwhile(tmp_path: Path) -> None:
+    """A reader pinned at 6 is answered x@5, open; x changes at 7 and 9 before it is kept."""
+    database = Database({5: [X]})
+    worker = Worker.opened(database, tmp_path)
+
+    def changes(oid: int) -> None:
+        database.on_load = lambda oid: None
+        for tid in (7, 9):
+            database.commit(tid, [X])
+            worker.hear(tid)
+
+    database.on_load = changes
+    found = worker.view.load_before(to_bytes(X), to_bytes(7))
+    assert found == (state_of(X, 5), to_bytes(5), None)
+    assert not worker.is_held(X, 6)
+    check_reads(worker)
+    worker.close()
