@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable
 from collections.abc import Iterator
 from itertools import islice
+from threading import Lock
 
 from zodbcache.cachefile import CacheFile
 from zodbcache.config import CacheOptions
@@ -19,6 +20,7 @@ from zodbcache.errors import CacheFileError
 from zodbcache.feeds import CannotCatchUp
 from zodbcache.feeds import CatchUp
 from zodbcache.feeds import Changes
+from zodbcache.forking import call_after_fork
 from zodbcache.invalidations import InvalidationLog
 from zodbcache.store import MemoryStore
 
@@ -43,10 +45,15 @@ class Persistence:
         self._log = log
         self._store = store
         self._pid = os.getpid()
+        self._begin()
+        call_after_fork(self._begin)
         self._generation = 0
         self.is_settled = False
         self.restored = 0
         self._file = self._open()
+
+    def _begin(self) -> None:
+        self._using = Lock()  # the file is used by one thread at a time
 
     def _open(self) -> CacheFile | None:
         identity = self._catch_up.identity()
@@ -90,14 +97,16 @@ class Persistence:
         Returns False if that is still to be asked.  Raises what the base
         storage raises.
         """
-        file = self._file
-        if file is None:
-            return True
-        try:
-            return self._restore(file, self._catch_up.quick_changes if quickly else self._changes)
-        except CacheFileError as error:
-            self._give_up(error)
-            return True
+        with self._using:
+            file = self._file
+            if file is None or self.is_settled:
+                return True
+            ask = self._catch_up.quick_changes if quickly else self._changes
+            try:
+                return self._restore(file, ask)
+            except CacheFileError as error:
+                self._give_up(error)
+                return True
 
     def _changes(self, since: int) -> Changes:
         return self._catch_up.changes(since)
@@ -170,13 +179,14 @@ class Persistence:
 
     def save(self) -> None:
         """Write what the file lacks, and raise its checkpoint to the log's end."""
-        if self._file is None or not self.is_settled or os.getpid() != self._pid:
-            return
-        try:
-            self._advance(self._file, self._unsaved_rows(self._log.end))
-        except CacheFileError as error:
-            self._store.mark_unsaved()  # what was handed over was rolled back
-            self._give_up(error)
+        with self._using:
+            if self._file is None or not self.is_settled or os.getpid() != self._pid:
+                return
+            try:
+                self._advance(self._file, self._unsaved_rows(self._log.end))
+            except CacheFileError as error:
+                self._store.mark_unsaved()  # what was handed over was rolled back
+                self._give_up(error)
 
     def _advance(self, file: CacheFile, rows: Iterator[tuple[int, int, int, bytes]]) -> None:
         through = self._log.end  # before the names are asked for: all up to it are there
@@ -202,19 +212,21 @@ class Persistence:
 
     def forget(self) -> None:
         """Empty the file: the base storage may have forgotten what it holds."""
-        if self._file is None or not self.is_settled or os.getpid() != self._pid:
-            return
-        try:
-            self._reset(self._file)
-        except CacheFileError as error:
-            self._give_up(error)
+        with self._using:
+            if self._file is None or not self.is_settled or os.getpid() != self._pid:
+                return
+            try:
+                self._reset(self._file)
+            except CacheFileError as error:
+                self._give_up(error)
 
     def close(self) -> None:
         """Give the file back.  May be called twice."""
-        file, self._file = self._file, None
-        if file is None:
-            return
-        try:
-            file.close()
-        except CacheFileError as error:
-            logger.warning("%s", error)
+        with self._using:
+            file, self._file = self._file, None
+            if file is None:
+                return
+            try:
+                file.close()
+            except CacheFileError as error:
+                logger.warning("%s", error)

@@ -117,6 +117,13 @@ class TestChanges:
         assert tier.load(X, 10) is None
         assert tier.load(X, 9) is None
 
+    def test_an_old_tid_is_heard_of_before_the_base_storage_is_done(self, tier: Tier) -> None:
+        tier.admit(X, 5, known=10)
+        tier.admit(Y, 5, known=10)
+        tier.log.name(8, [X])
+        assert tier.load(X, 10) is None, "what it shows at 10 is changing this moment"
+        assert tier.load(Y, 10) == (5, None)
+
     def test_the_end_never_falls(self, tier: Tier) -> None:
         tier.push(15, Y)
         tier.push(12, X)

@@ -166,6 +166,41 @@ class TestPack:
         assert answer(storage, root, old) == answer(base, root, old)
         connection.close()
 
+    def test_what_an_own_pack_collected_does_not_come_back_from_the_file(
+        self, tmp_path: Path, wrapped: Wrap
+    ) -> None:
+        path = str(tmp_path / "Data.fs")
+
+        def run(work: Callable[[CachedStorage, Any], None]) -> None:
+            storage = wrapped(FileStorage(path))
+            db = ZODB.DB(storage)
+            connection = db.open()
+            work(storage, connection)
+            transaction.commit()
+            connection.close()
+            db.close()
+
+        garbage: list[bytes] = []
+
+        def make(storage: CachedStorage, connection: Any) -> None:
+            connection.root()["garbage"] = PersistentMapping()
+            transaction.commit()
+            garbage.append(connection.root()["garbage"]._p_oid)
+            del connection.root()["garbage"]
+            transaction.commit()
+            read(storage, garbage)
+
+        def pack(storage: CachedStorage, connection: Any) -> None:
+            assert hits_and_misses(storage, garbage) == (1, 0), "it came back from the file"
+            connection.db().pack()
+            assert answer(storage, garbage[0], now(storage)) == "POSKeyError"
+
+        run(make)
+        run(pack)
+        run(lambda storage, connection: None)
+        again = wrapped(FileStorage(path))
+        assert answer(again, garbage[0], now(again)) == "POSKeyError"
+
     def test_elsewhere_it_collects_the_newest_object(self, tmp_path: Path, wrapped: Wrap) -> None:
         """Nothing false after a restart, and warmth is kept."""
         path = str(tmp_path / "Data.fs")

@@ -49,6 +49,8 @@ class PushFeed:
             self.db.invalidate(transaction_id, oids)
         self._log.advance(tid)
         if self._log.broken:
+            if self.db is not None:
+                self.db.invalidateCache()  # it may have missed what the log missed
             self._on_break()
 
     def invalidateCache(self) -> None:
