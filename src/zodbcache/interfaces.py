@@ -166,6 +166,8 @@ class ICatchUp(Interface):
         None for a database that a later process could not know again.
         """
 
+    undo_goes_back = Attribute("Undoing may make an earlier revision current again.")
+
     def is_ready():
         """False while the storage is not connected."""
 

@@ -101,15 +101,13 @@ class Persistence:
             file = self._file
             if file is None or self.is_settled:
                 return True
-            ask = self._catch_up.quick_changes if quickly else self._changes
             try:
-                return self._restore(file, ask)
+                if quickly:
+                    return self._restore(file, self._catch_up.quick_changes)
+                return self._restore(file, self._catch_up.changes)
             except CacheFileError as error:
                 self._give_up(error)
                 return True
-
-    def _changes(self, since: int) -> Changes:
-        return self._catch_up.changes(since)
 
     def _restore(self, file: CacheFile, ask: Callable[[int], Changes | None]) -> bool:
         with file.snapshot() as snapshot:
@@ -156,7 +154,6 @@ class Persistence:
                 if judged is None:
                     break
                 self.restored += judged
-
         if confirmed < checkpoint:  # what came between was another history's
             self._reset(file)
             self._store.mark_unsaved()
@@ -213,10 +210,14 @@ class Persistence:
     def forget(self) -> None:
         """Empty the file: the base storage may have forgotten what it holds."""
         with self._using:
-            if self._file is None or not self.is_settled or os.getpid() != self._pid:
+            if self._file is None or os.getpid() != self._pid:
                 return
             try:
-                self._reset(self._file)
+                if self.is_settled:
+                    self._reset(self._file)
+                else:  # its rows must not come back in this process
+                    self._file.close()
+                    self._file = None
             except CacheFileError as error:
                 self._give_up(error)
 

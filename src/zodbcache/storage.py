@@ -112,6 +112,7 @@ class CachedStorage:
         self._store = MemoryStore(options.limit_bytes, options.object_max_bytes)
         self._log = InvalidationLog(self._store, deltas_max=options.cache_delta_size_limit)
         catch_up = catch_up_for(base)
+        self._undo_goes_back = catch_up.undo_goes_back
         self._persistence = Persistence(options, catch_up, self._log, self._store)
         self._caretaker = Caretaker(self._log, catch_up, self._persistence, on_ready=self._provide)
         self._feed = PushFeed(
@@ -207,7 +208,7 @@ class CachedStorage:
         """The base storage is done with an own commit: now it counts, and exactly (I2)."""
         change.exact = True
         self._log.advance(change.tid)
-        if written.undone:
+        if self._undo_goes_back and written.undone:
             self._log.shun(written.undone)
         if self._log.broken:
             self._caretaker.wake()
@@ -220,8 +221,8 @@ class CachedStorage:
         try:
             return self._base.pack(*args, **kwargs)
         finally:
+            self._persistence.forget()  # waits for rows on their way back
             self._log.forget_all()
-            self._persistence.forget()
 
     # Writing, where the base can
 
@@ -301,15 +302,15 @@ class CachedStorage:
 
     def close(self) -> None:
         """IStorage: save what the file lacks, and close the base storage."""
-        if not self._closed:
-            self._closed = True
-            self._caretaker.stop()
-            try:
+        try:
+            if not self._closed:
+                self._closed = True
+                self._caretaker.stop()
                 self._persistence.save()
                 self._persistence.close()
-            finally:
                 self._store.clear()
-        self._base.close()
+        finally:
+            self._base.close()
 
     def __getattr__(self, name: str) -> Any:
         if name in _WITHHELD or (name.startswith("__") and name != "__name__"):

@@ -54,6 +54,11 @@ class CatchUp:
     def __init__(self, base: Any) -> None:
         self.base = base
 
+    @property
+    def undo_goes_back(self) -> bool:
+        """Whether undoing may make a revision current again that was so before."""
+        return _is_demo(_innermost(self.base))
+
     def identity(self) -> str | None:
         """The same text whenever the same records are; None if nothing can be known again."""
         return identity_of(self.base)
