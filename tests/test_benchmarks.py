@@ -17,6 +17,7 @@ sys.path.insert(0, str(BENCHMARKS))
 
 import bench_memory  # noqa: E402
 import bench_store  # noqa: E402
+import bench_threads  # noqa: E402
 import bench_zodb  # noqa: E402
 import report  # noqa: E402
 import workloads  # noqa: E402
@@ -120,3 +121,12 @@ def test_goal(at_least: bool, is_met: bool) -> None:
     goal = report.Goal("a figure", 1.0, 1.5, at_least=at_least)
     assert goal.is_met is is_met
     assert report.Goal("a figure", 1.5, 1.5, at_least=at_least).is_met
+
+
+@pytest.mark.parametrize("make", [bench_threads.store_reader, bench_threads.dict_reader])
+def test_every_thread_reads_its_share(make: Any) -> None:
+    keys = [number.to_bytes(8, "big") for number in range(10)]
+    read, hits = make(keys)
+    rounds = bench_threads.THREADS
+    assert len(bench_threads.ratios(read, keys, pairs=2, rounds=rounds)) == 2
+    assert hits() in (0, 10 * (rounds + 2 * 2 * rounds))

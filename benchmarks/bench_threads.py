@@ -1,0 +1,92 @@
+"""Do several threads read as much as one?  One and eight in turn, pair by pair.
+
+Not a pyperf script: pyperf times each case in processes of its own, minutes
+apart, and a machine that drifts by a fifth meanwhile hides what is asked here.
+A pair runs in one process within a second; the median of the ratios is the
+figure, and a dict's stands beside it.
+
+    python benchmarks/bench_threads.py
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import statistics
+import threading
+import time
+from collections.abc import Callable
+
+from zodbcache.ids import to_bytes
+from zodbcache.store import MemoryStore
+
+THREADS = 8
+STATE = bytes(300)
+NOW = 100
+
+
+def store_reader(keys: list[bytes]) -> tuple[Callable[[bytes], object], Callable[[], int]]:
+    """A look-up in a store that holds every key, and the count of its hits."""
+    store = MemoryStore(600 * len(keys) + 1_000_000, len(STATE))
+    for number in range(len(keys)):
+        assert store.insert(number, 5, 0, STATE)
+    store.advance([], NOW)
+    before, load = to_bytes(NOW), store.load_before
+    return lambda key: load(key, before), lambda: store.stats()["hits"]
+
+
+def dict_reader(keys: list[bytes]) -> tuple[Callable[[bytes], object], Callable[[], int]]:
+    """The same for a dict, which counts nothing."""
+    return {bytes(key): STATE for key in keys}.__getitem__, lambda: 0
+
+
+def seconds(read: Callable[[bytes], object], keys: list[bytes], rounds: int, threads: int) -> float:
+    """How long *threads* take for *rounds* of all keys between them."""
+    start = threading.Barrier(threads + 1)
+
+    def work() -> None:
+        start.wait()
+        for _ in range(rounds // threads):
+            for key in keys:
+                read(key)
+
+    workers = [threading.Thread(target=work) for _ in range(threads)]
+    for worker in workers:
+        worker.start()
+    start.wait()
+    began = time.perf_counter()
+    for worker in workers:
+        worker.join()
+    return time.perf_counter() - began
+
+
+def ratios(
+    read: Callable[[bytes], object], keys: list[bytes], *, pairs: int, rounds: int
+) -> list[float]:
+    """Throughput of THREADS threads as a share of one thread's, for each pair."""
+    seconds(read, keys, THREADS, 1)  # warm
+    return [
+        seconds(read, keys, rounds, 1) / seconds(read, keys, rounds, THREADS) for _ in range(pairs)
+    ]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--keys", type=int, default=50_000)
+    parser.add_argument("--pairs", type=int, default=21)
+    parser.add_argument("--rounds", type=int, default=2 * THREADS)
+    options = parser.parse_args()
+    keys = [to_bytes(number) for number in range(options.keys)]
+    shuffled = random.Random(1).sample(keys, len(keys))
+    for name, make in (("zodbcache store", store_reader), ("dict", dict_reader)):
+        read, hits = make(keys)
+        found = ratios(read, shuffled, pairs=options.pairs, rounds=options.rounds)
+        if name != "dict":
+            expected = options.keys * (THREADS + 2 * options.pairs * options.rounds)
+            assert hits() == expected, "every read is a hit"
+        low, middle, high = statistics.quantiles(found)
+        print(f"{name}: {THREADS} threads read {middle:.3f} of one thread's ({low:.3f}-{high:.3f})")
+
+
+if __name__ == "__main__":
+    main()
