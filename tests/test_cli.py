@@ -11,6 +11,7 @@ import pytest
 
 import zodbcache.demo
 from zodbcache import cli
+from zodbcache.demo import BASES
 from zodbcache.demo import DemoError
 
 
@@ -32,6 +33,7 @@ def test_the_demo_gets_its_options(monkeypatch):
     monkeypatch.setattr(zodbcache.demo, "main", lambda **options: given.update(options))
     assert cli.main(["demo", "--quick", "--json", "a.json", "--objects", "7"]) == 0
     assert given == {
+        "base": "zeo",
         "json_path": Path("a.json"),
         "plot_path": Path("zodbcache-demo.png"),
         "objects": 7,
@@ -59,15 +61,26 @@ def test_ctrl_c_is_one_line_and_status_130(monkeypatch, capsys):
     assert capsys.readouterr().err.count("\n") == 1
 
 
-@pytest.mark.parametrize("missing", ["ZEO", "rich", "matplotlib"])
-def test_without_the_extra_the_demo_says_how_to_install_it(monkeypatch, capsys, missing):
+def test_a_base_that_there_is_not_is_refused(capsys):
+    with pytest.raises(SystemExit, match="2"):
+        cli.main(["demo", "--base", "oracle"])
+    error = capsys.readouterr().err
+    assert all(name in error for name in ("zeo", "postgresql", "relstorage-sqlite"))
+
+
+@pytest.mark.parametrize(
+    ("base", "missing"),
+    [(name, module) for name, base in BASES.items() for module in (*base.modules, "rich")]
+    + [("zeo", "matplotlib")],
+)
+def test_without_the_extra_the_demo_says_how_to_install_it(monkeypatch, capsys, base, missing):
     find_spec = importlib.util.find_spec
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda name: None if name == missing else find_spec(name)
     )
-    assert cli.main(["demo"]) == 1
+    assert cli.main(["demo", "--base", base]) == 1
     error = capsys.readouterr().err
-    assert missing in error
+    assert f"--base {base} needs {missing}" in error
     assert "pip install zodbcache[demo]" in error
 
 

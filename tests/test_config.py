@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 import math
 from pathlib import Path
 
 import pytest
+from ZODB.MappingStorage import MappingStorage
 
+import zodbcache
+from zodbcache.config import OPTIONS
 from zodbcache.config import CacheOptions
+from zodbcache.config import is_option
+from zodbcache.config import option_name
 from zodbcache.errors import ConfigurationError
 from zodbcache.errors import ZODBCacheError
 
@@ -171,3 +177,103 @@ class TestFromMapping:
         error = refused(cache_local_mb=0)
         assert isinstance(error, ValueError)
         assert isinstance(error, ZODBCacheError)
+
+
+RELSTORAGE_ONLY = {
+    "cache-local-compression": "cache-local-mb",
+    "cache-local-dir-compress": "cache-file-mb",
+    "cache-local-dir-count": "Leave it out",
+    "cache-local-dir-read-count": "Leave it out",
+    "cache-local-dir-write-max-size": "cache-file-mb",
+    "cache-local-storage": "Leave it out",
+    "cache-module-name": "Leave it out",
+    "cache-servers": "cache-local-dir",
+}
+"""Keys of ``<relstorage>`` that mean nothing here, and what their warnings name."""
+
+
+class TestOptionsOfRelStorage:
+    @pytest.mark.parametrize(("option", "advice"), RELSTORAGE_ONLY.items())
+    def test_ignored_with_one_warning(
+        self, option: str, advice: str, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        assert CacheOptions.from_mapping({option: "7"}) == CacheOptions()
+        [record] = caplog.records
+        assert (record.name, record.levelno) == ("zodbcache.config", logging.WARNING)
+        assert record.getMessage().startswith(f"{option} is ignored: ")
+        assert advice in record.getMessage()
+
+    def test_each_has_its_own(self, caplog: pytest.LogCaptureFixture) -> None:
+        CacheOptions.from_mapping(dict.fromkeys(RELSTORAGE_ONLY, "7"))
+        assert len(caplog.records) == len(RELSTORAGE_ONLY)
+
+    def test_spelled_as_the_user_does(self, caplog: pytest.LogCaptureFixture) -> None:
+        CacheOptions.from_mapping({"cache_local_dir_write_max_size": 10**8})
+        assert "bound the file by cache_file_mb" in caplog.text
+
+    def test_by_wrap(self, caplog: pytest.LogCaptureFixture) -> None:
+        zodbcache.wrap(MappingStorage(), cache_servers="localhost:11211").close()
+        assert caplog.text.count("cache_servers is ignored") == 1
+
+    def test_no_warning_for_ours(self, caplog: pytest.LogCaptureFixture) -> None:
+        CacheOptions.from_mapping({"cache-local-mb": "7", "cache-prefix": "shop"})
+        assert not caplog.records
+
+    def test_not_twice_either(self) -> None:
+        error = refused(**{"cache_servers": "a", "cache-servers": "b"})
+        assert "given twice, also as cache_servers" in str(error)
+
+    def test_all_that_relstorage_has_are_known(self) -> None:
+        from importlib.resources import files
+        from xml.etree import ElementTree
+
+        pytest.importorskip("relstorage")
+        component = ElementTree.fromstring(
+            files("relstorage").joinpath("component.xml").read_text()
+        )
+        section = next(s for s in component if s.get("name") == "relstorage")
+        keys = [key.attrib["name"] for key in section.findall("key")]
+        of_its_cache = [key for key in keys if key.startswith("cache-")]
+        assert len(of_its_cache) > 10
+        assert [key for key in of_its_cache if not is_option(key)] == []
+
+    def test_all_that_its_options_have_are_known(self) -> None:
+        options = pytest.importorskip("relstorage.options").Options
+        names = [name for name in options.valid_option_names() if name.startswith("cache_")]
+        assert len(names) > 10
+        assert [name for name in names if not is_option(name)] == []
+
+
+class TestOptionsOfOtherPlaces:
+    @pytest.mark.parametrize(
+        ("option", "words"),
+        [
+            ("cache-size", "ZEO's own client cache in <zeoclient>, or counts the objects"),
+            ("cache_size", "This cache has cache_local_mb"),
+            ("cache-path", "write it in <clientstorage>"),
+            ("client", "this cache has cache_local_dir, or write it in <zeoclient>"),
+            ("var", "This cache has cache_local_dir"),
+        ],
+    )
+    def test_the_error_says_where(self, option: str, words: str) -> None:
+        error = refused(**{option: "20MB"})
+        assert error.option == option
+        assert "is not an option of the cache" in str(error)
+        assert words in error.remedy
+
+    def test_dashes_in_the_advice(self) -> None:
+        assert "This cache has cache-local-mb" in refused(**{"cache-size": "20MB"}).remedy
+
+
+class TestNames:
+    def test_with_underscores(self) -> None:
+        assert option_name("cache-local-mb") == option_name("cache_local_mb") == "cache_local_mb"
+
+    def test_all_fields(self) -> None:
+        assert [field.name for field in dataclasses.fields(CacheOptions)] == list(OPTIONS)
+
+    @pytest.mark.parametrize("option", ["cache-size", "client", "cache-local-md", ""])
+    def test_no_option(self, option: str) -> None:
+        assert not is_option(option)
+        with pytest.raises(ConfigurationError):
+            option_name(option)

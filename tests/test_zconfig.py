@@ -105,7 +105,7 @@ def test_the_schema_has_every_option() -> None:
         for _, info in schema.gettype("ZODB.storage").getsubtype("cachedstorage")
         if not info.issection()
     }
-    assert keys == set(CacheOptions.__dataclass_fields__)
+    assert keys == {*CacheOptions.__dataclass_fields__, "ignored"}
 
 
 @pytest.mark.parametrize(
@@ -129,9 +129,49 @@ def test_a_wrong_value_is_named_with_its_place(key: str, words: str, tmp_path: P
     assert caught.value.url.endswith("zodb.conf")
 
 
-def test_an_unknown_key_is_named() -> None:
-    with pytest.raises(ZConfig.ConfigurationError, match="cache-local-md"):
-        storageFromString(section("cache-local-md 5"))
+@pytest.mark.parametrize(
+    ("key", "words"),
+    [
+        ("cache-local-md 5", "Did you mean cache-local-mb?"),
+        ("cache-size 20MB", "write it there. This cache has cache-local-mb"),
+        ("keep-history false", "There are cache-local-mb, "),
+    ],
+)
+def test_an_unknown_key_is_named_with_its_place(key: str, words: str, tmp_path: Path) -> None:
+    path = tmp_path / "zodb.conf"
+    path.write_text(section(key))
+    with pytest.raises(ZConfig.DataConversionError) as caught:
+        zodb_config.storageFromURL(str(path))
+    assert f"{key.split()[0]}: is not an option of the cache" in str(caught.value)
+    assert words in str(caught.value)
+    assert caught.value.lineno == 3
+    assert caught.value.url.endswith("zodb.conf")
+
+
+@pytest.mark.parametrize("key", ["cache_local_mb", "Cache-Local-MB"])
+def test_a_key_is_known_in_any_spelling(key: str, wrapped_with: dict[str, object]) -> None:
+    storageFromString(section(f"{key} 7")).close()
+    assert wrapped_with == {"cache_local_mb": 7}
+
+
+def test_a_key_given_twice() -> None:
+    with pytest.raises(ZConfig.ConfigurationError, match="multiple values"):
+        storageFromString(section("cache-local-mb 5\ncache_local_mb 6"))
+
+
+def test_what_only_relstorage_has_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    factory = ZConfig.loadConfigFile(
+        zodb_config.getStorageSchema(),
+        StringIO(section("cache-servers a:1 b:2\ncache-local-mb 5\ncache-local-dir-count 3")),
+    )[0].storage
+    assert not caplog.records  # logging may not be set up yet
+    storage = factory.open()
+    assert storage.cache_stats()["limit_bytes"] == 5_000_000
+    storage.close()
+    assert sorted(record.getMessage().partition(":")[0] for record in caplog.records) == [
+        "cache-local-dir-count is ignored",
+        "cache-servers is ignored",
+    ]
 
 
 @pytest.mark.parametrize("base", ["", "<mappingstorage>\n</mappingstorage>\n" * 2])
@@ -143,7 +183,10 @@ def test_exactly_one_storage_inside(base: str) -> None:
 def test_the_base_is_closed_when_it_cannot_be_wrapped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    opened = []
+
     def wrap(base: object, **options: object) -> object:
+        opened.append(base)
         raise RuntimeError("no")
 
     monkeypatch.setattr(zconfig, "wrap", wrap)
@@ -151,6 +194,7 @@ def test_the_base_is_closed_when_it_cannot_be_wrapped(
     with pytest.raises(RuntimeError):
         storageFromString(section(base=filestorage(path)))
     FileStorage(str(path)).close()  # its lock is free
+    assert len(opened) == 1
 
 
 def test_the_section_keeps_its_name() -> None:

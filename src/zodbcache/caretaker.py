@@ -23,6 +23,9 @@ logger = logging.getLogger(__name__)
 STOP_SECONDS = 10.0
 """How long close() waits for a question to the base storage to be answered."""
 
+PAUSE_SECONDS = 0.001
+"""Between some rows of the file and the next, so that nobody has to wait for the GIL long."""
+
 
 class Caretaker:
     """Does what is to be done, on a thread of its own when woken.
@@ -50,6 +53,7 @@ class Caretaker:
         self._thread: threading.Thread | None = None
         self._woken = False
         self._stopped = False
+        self._stopping = threading.Event()
 
     def wake(self) -> None:
         """See to it soon.  Returns at once; callable from any thread, under any lock."""
@@ -66,6 +70,8 @@ class Caretaker:
         with self._lock:
             self._stopped = True
             thread = self._thread
+        self._stopping.set()
+        self._persistence.stop()
         if thread is not None and thread is not threading.current_thread():
             thread.join(STOP_SECONDS)
 
@@ -95,8 +101,10 @@ class Caretaker:
             while self._log.broken and not self._stopped:
                 self._mend()
             self._on_ready()
-            if self._persistence.wants_restore and not self._persistence.restore(quickly=quickly):
+            if self._persistence.wants_restore and not self._restore(quickly):
                 self.wake()
+            if self._log.is_heavy and not self._persistence.wants_restore:
+                self._log.trim_through(self._persistence.save() or self._log.end)
         except Unsettled as reason:
             logger.info("Caching nothing until the next change: %s", reason)
         except Exception:
@@ -104,6 +112,13 @@ class Caretaker:
                 logger.exception("Cannot ask the base storage what changed; caching less")
             else:
                 logger.info("The base storage went away while it was asked what changed")
+
+    def _restore(self, quickly: bool) -> bool:
+        if quickly:
+            return self._persistence.restore(quickly=True)
+        return self._persistence.restore(
+            quickly=False, pause=lambda: self._stopping.wait(PAUSE_SECONDS)
+        )
 
     def notice(self, last_tid: int) -> None:
         """An own commit begins, and *last_tid* was the newest before it.

@@ -11,6 +11,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from zodbcache.demo.bases import BASES
+from zodbcache.demo.bases import DEFAULT_BASE
 from zodbcache.errors import ZODBCacheError
 
 _DEMO_OBJECTS = 30_000
@@ -40,10 +42,17 @@ def _parser() -> argparse.ArgumentParser:
 def _add_demo(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     demo = commands.add_parser(
         "demo",
-        help="show what the cache does, on a real ZEO server",
-        description="Store a cross-reference of Python's standard library on a ZEO server of its "
+        help="show what the cache does, on a real database",
+        description="Store a cross-reference of Python's standard library in a database of its "
         "own, and read it without the cache, with an empty one, a warm one, after a restart, and "
         "from four processes. Takes one to two minutes on two cores.",
+    )
+    demo.add_argument(
+        "--base",
+        choices=BASES,
+        default=DEFAULT_BASE,
+        help="the storage and its server: ZEO, or RelStorage on a PostgreSQL started for the "
+        "demo, or RelStorage on SQLite (default: %(default)s)",
     )
     demo.add_argument("--json", type=Path, metavar="FILE", help="write the figures to FILE")
     demo.add_argument(
@@ -74,6 +83,7 @@ def _demo(arguments: argparse.Namespace) -> None:
     from zodbcache.demo import main as demo_main
 
     demo_main(
+        base=arguments.base,
         json_path=arguments.json,
         plot_path=arguments.plot,
         objects=arguments.objects,

@@ -3,11 +3,14 @@
 ZConfig, URI parameters, the command line and Python keywords all end in
 :class:`CacheOptions`.  A value that cannot be used is a ConfigurationError
 which names the option as the user wrote it.  A directory that cannot be used
-is no error here: the cache goes without its file.
+is no error here: the cache goes without its file.  Nor are options of
+RelStorage's cache that this one has no use for: they are ignored, with a
+warning that says what to do instead.
 """
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 from collections.abc import Callable
@@ -21,6 +24,8 @@ from typing import Any
 from ZConfig.datatypes import SuffixMultiplier
 
 from zodbcache.errors import ConfigurationError
+
+logger = logging.getLogger(__name__)
 
 MB = 1_000_000
 """Bytes in one megabyte of an ``-mb`` option, as RelStorage counts them."""
@@ -61,19 +66,23 @@ class CacheOptions:
     def from_mapping(cls, mapping: Mapping[str, object]) -> CacheOptions:
         """Build from names as users write them, with dashes or underscores, and values or text.
 
-        Raises ConfigurationError for an unknown name, a name given in two
-        spellings, or a value that cannot be used.
+        A name that RelStorage's cache has and this one has no use for is one
+        warning in the log.  Raises ConfigurationError for an unknown name, a
+        name given in two spellings, or a value that cannot be used.
         """
         written: dict[str, str] = {}
         values: dict[str, Any] = {}
         for option, value in mapping.items():
-            name = _field_name(option)
+            name = option_name(option)
             if name in written:
                 raise ConfigurationError(
                     f"is given twice, also as {written[name]}", option=option, remedy="Give it once"
                 )
             written[name] = option
-            values[name] = _parse(name, option, value) if isinstance(value, str) else value
+            if name in _IGNORED:
+                logger.warning("%s is ignored: %s", option, _spell(_IGNORED[name], option))
+            else:
+                values[name] = _parse(name, option, value) if isinstance(value, str) else value
         try:
             return cls(**values)
         except ConfigurationError as error:
@@ -190,22 +199,68 @@ def _parse(name: str, option: str, text: str) -> Any:
         ) from None
 
 
-def _field_name(option: str) -> str:
-    """The field of CacheOptions that *option* names, or ConfigurationError."""
-    names = [field.name for field in fields(CacheOptions)]
-    name = option.replace("-", "_")
-    if name in names:
-        return name
-    close = get_close_matches(name, names, n=1)
-    hint = f"Did you mean {_spell(close, option)}? " if close else ""
+OPTIONS = tuple(field.name for field in fields(CacheOptions))
+"""The names of all options, with underscores."""
+
+_IGNORED = {
+    "cache_local_compression": "records are kept as the storage gives them. Leave it out, and "
+    "allow for the size in cache_local_mb",
+    "cache_local_dir_compress": "records are kept as the storage gives them. Leave it out, and "
+    "allow for the size in cache_file_mb",
+    "cache_local_dir_count": "all processes of a machine share one file. Leave it out",
+    "cache_local_dir_read_count": "all processes of a machine share one file. Leave it out",
+    "cache_local_dir_write_max_size": "bound the file by cache_file_mb instead",
+    "cache_local_storage": "there is nothing to choose from. Leave it out",
+    "cache_module_name": "memcached is not used. Leave it out",
+    "cache_servers": "memcached is not used. Give the processes of a machine the same "
+    "cache_local_dir instead",
+}
+"""Options of RelStorage's cache, up to 4.3, that mean nothing here: what to do instead."""
+
+_ELSEWHERE = {
+    "cache_path": "It names the file of ZEO's own client cache: write it in <clientstorage>",
+    "cache_size": "It bounds ZEO's own client cache in <zeoclient>, or counts the objects of a "
+    "connection in <zodb>: write it there. This cache has cache_local_mb",
+    "client": "It keeps ZEO's own client cache between restarts: leave it out, for this cache "
+    "has cache_local_dir, or write it in <zeoclient>",
+    "var": "It is where ZEO keeps its own client cache: write it in <zeoclient>. This cache has "
+    "cache_local_dir",
+}
+"""Options that would have an effect in another place, where they belong."""
+
+
+def is_option(option: str) -> bool:
+    """Whether *option*, with dashes or underscores, is accepted, be it with a warning."""
+    name = _underscored(option)
+    return name in OPTIONS or name in _IGNORED
+
+
+def option_name(option: str) -> str:
+    """*option* with underscores if it is accepted; ConfigurationError otherwise."""
+    if is_option(option):
+        return _underscored(option)
     raise ConfigurationError(
-        "is not an option of the cache",
-        option=option,
-        remedy=f"{hint}There are {_spell(names, option)}",
+        "is not an option of the cache", option=option, remedy=_advice_on(option)
     )
 
 
-def _spell(names: Iterable[str], option: str) -> str:
-    """*names* with dashes if *option* has them, as the user writes them."""
-    spelled = ", ".join(names)
-    return spelled.replace("_", "-") if "-" in option else spelled
+def suggestion(option: str, names: Iterable[str]) -> str:
+    """A sentence with that one of *names* which *option* may stand for, or nothing."""
+    close = get_close_matches(_underscored(option), list(names), n=1)
+    return f"Did you mean {_spell(close[0], option)}? " if close else ""
+
+
+def _advice_on(option: str) -> str:
+    name = _underscored(option)
+    if name in _ELSEWHERE:
+        return _spell(_ELSEWHERE[name], option)
+    return suggestion(option, OPTIONS) + f"There are {_spell(', '.join(OPTIONS), option)}"
+
+
+def _underscored(option: str) -> str:
+    return option.replace("-", "_")
+
+
+def _spell(text: str, option: str) -> str:
+    """*text*, the names in it with dashes if *option* has them, as the user writes them."""
+    return text.replace("_", "-") if "-" in option else text

@@ -40,6 +40,23 @@ class IStore(Interface):
         judged the revision by I3.
         """
 
+    def load_at(oid: bytes, at: int):
+        """Return ``(state, tid)`` of the revision visible at *at*, or None: a miss.
+
+        An open revision is returned only when ``at <= checkpoint``; a closed
+        one only when it is known to have lived through *at*.  Counts a hit or
+        a miss.
+        """
+
+    def holds(oid: bytes, at: int):
+        """Whether load_at() would find something.  Counts nothing."""
+
+    def promote(oid: int, tid: int, state: bytes, frequency: int):
+        """Keep an open revision that a read found in the file, making room for it.
+
+        As restore(), but may evict, and counts as a request.
+        """
+
     def restore(oid: int, tid: int, state: bytes, frequency: int):
         """Keep an open revision that the file has; return False when there is no room.
 
@@ -54,6 +71,13 @@ class IStore(Interface):
         oids each.  An open revision older than *tid* ends at *tid* if
         *exact*; otherwise nobody knows where it ended, and it is dropped.
         A *checkpoint* below the present one does not lower it.
+        """
+
+    def follow(names, checkpoint: int):
+        """As advance(), for readers at a tid: *names* is a list of ``(oid, tid)`` ints.
+
+        An open revision older than *tid* is known to have lived through the
+        checkpoint as it was, and stays for load_at() up to there.
         """
 
     def forget(oid: int):
@@ -119,6 +143,17 @@ class IInvalidationLog(Interface):
     def restart(breaks: int, through: int):
         """Forget everything and begin at *through*.  False: it broke again since."""
 
+    def begin(through: int):
+        """Begin at *through*, unless the log has begun."""
+
+    def follow(names, since: int, through: int, breaks: int):
+        """Every change after *since*, up to *through*, is among *names*: raise the end.
+
+        *names*: a list of ``(oid, tid)`` ints.  *since*, *breaks*: the log's
+        end and its count before the question was asked.  False, and nothing
+        done, if the log broke or began anew since.
+        """
+
     def extend_back(since: int, changes, through: int):
         """Start earlier: *changes* are complete from *since* to *through*.
 
@@ -147,11 +182,57 @@ class IInvalidationLog(Interface):
     def restore(rows, known: int):
         """Keep the file's rows that did not change since *known*."""
 
+    def admit_row(row, checkpoint: int, at: int, epoch: int, end_wanted: bool):
+        """Whether a row of the file is what a reader at *at* sees; kept if it is current.
+
+        *row*: ``(oid, tid, frequency, state)``.  *checkpoint*: the file's, of
+        the same snapshot.  *epoch*: the log's before the row was read.
+        *end_wanted*: only if no successor is known, either.
+        """
+
+    def drop(oids, tid: int):
+        """These 8-byte oids changed at *tid*, and the base storage will not say so."""
+
+    def trim_through(tid: int):
+        """Forget the names up to *tid*: the file has been told of them."""
+
     def names_since(tid: int):
         """A list of ``(oid, tid)`` named after *tid*, or None if the log starts later."""
 
     def witnesses():
         """The newest revisions seen, cached or not: ``(oid, tid)``, newest first."""
+
+
+class ISnapshots(Interface):
+    """What the instances of one kind of native MVCC storage see.
+
+    Asks the database in the instance's own snapshot; called by the thread
+    that uses the instance.  May raise anything.
+    """
+
+    def point(instance, ask: bool):
+        """The tid at which *instance* reads, or None if that is not known for certain.
+
+        *ask*: do not believe what the instance says; ask its database.
+        """
+
+    def token(instance):
+        """Something that is equal as long as the point did not move."""
+
+    def session(instance):
+        """What connects the instance to its database."""
+
+    def changes(instance, since: int):
+        """``(oid, tid)`` of what changed after *since* up to the point, or None."""
+
+    def current_tids(instance, oids):
+        """``{oid: tid}`` of the revisions that the instance sees."""
+
+    def fetch(instance, oids):
+        """``(oid, state, tid)`` of many objects at once, or None."""
+
+    def clear_own_cache(instance):
+        """Empty what the storage caches by itself, for all instances."""
 
 
 class ICatchUp(Interface):
@@ -188,7 +269,10 @@ class ICatchUp(Interface):
         """Whether the database has this very transaction.  False says nothing."""
 
     def shared_through(checkpoint: int, witnesses):
-        """Through which tid the database shares the history of a tier; 0 if not known."""
+        """Through which tid the database shares the history of a tier; 0 if not known.
+
+        May raise CannotCatchUp when it is known not to.
+        """
 
     def current_tid(oid: int):
         """The tid of the object's current revision; None if it has none."""

@@ -68,7 +68,7 @@ class InvalidationLog:
         self._deltas = Deltas()
         self._pending: list[Change] = []  # named, but beyond the end
         self._announced = 0  # the newest tid that advance() was called with
-        self._witnesses: dict[bytes, int] = {}
+        self._witnesses: dict[int, int] = {}
         self._shunned: set[bytes] = set()
         call_after_fork(self._renew)
 
@@ -102,7 +102,7 @@ class InvalidationLog:
         else:
             self._deltas.name(oids, tid)
         for oid in oids:
-            self._witnesses.pop(oid, None)
+            self._witnesses.pop(to_int(oid), None)
         self._account()
 
     def advance(self, tid: int) -> None:
@@ -128,6 +128,51 @@ class InvalidationLog:
             [(change.oids, change.tid, trusted and change.exact) for change in ready], tid
         )
         self.end = max(self.end, tid)
+
+    def follow(
+        self, names: Sequence[tuple[int, int]], since: int, through: int, breaks: int
+    ) -> bool:
+        """Every change after *since*, up to *through*, is among *names*: raise the end.
+
+        Each name's tid is an upper bound.  Returns False, and does nothing,
+        if the log is broken, or broke or began anew after *since* and
+        *breaks* were taken from it.
+        """
+        with self._lock:
+            if self.broken or breaks != self.breaks or since > self.end:
+                return False
+            if through > self.end:
+                if len(self._deltas) + len(names) > self._deltas_max:
+                    self._deltas.trim(through)
+                    self.start = through
+                else:
+                    self._deltas.update(names)
+                self._note_witnesses(names)
+                self._store.follow(names, through)
+                self.end = through
+                self._account()
+            return True
+
+    def drop(self, oids: Sequence[bytes], tid: int) -> None:
+        """These changed at *tid*, which the base storage will not tell when asked."""
+        with self._lock:
+            for oid in oids:
+                self._store.forget(to_int(oid))
+            self._record(oids, max(tid, self.end + 1))
+
+    @property
+    def is_heavy(self) -> bool:
+        """The names fill half of what may be remembered: tell the file, then trim_through()."""
+        return len(self._deltas) * 2 > self._deltas_max
+
+    def trim_through(self, tid: int) -> None:
+        """Forget the names up to *tid*; the log starts there."""
+        with self._lock:
+            tid = min(tid, self.end)
+            if tid > self.start:
+                self._deltas.trim(tid)
+                self.start = tid
+                self._account()
 
     def _account(self) -> None:
         """The deltas' memory counts against the tier's limit (I5)."""
@@ -163,6 +208,15 @@ class InvalidationLog:
             self._advance_to(through, trusted=False)
             self.broken = False
             return True
+
+    def begin(self, through: int) -> None:
+        """Begin at *through*, unless the log has begun."""
+        with self._lock:
+            if self.end:
+                return
+            self.breaks += 1  # who was about to begin it need not
+            breaks = self.breaks
+        self.restart(breaks, through)
 
     def restart(self, breaks: int, through: int) -> bool:
         """What was missed cannot be known: forget everything, and begin at *through*.
@@ -202,6 +256,7 @@ class InvalidationLog:
                 return False
             for oids, tid in changes:
                 self._deltas.name(oids, tid)
+                self._note_witnesses([(to_int(oid), tid) for oid in oids[:WITNESSES]])
             self.start = min(self.start, since)
             self._account()
             return True
@@ -261,8 +316,34 @@ class InvalidationLog:
             if end == 0:
                 if not self._is_current(number, tid, known):
                     return False
-                self._note_witness(oid, tid)
+                self._note_witness(number, tid)
             return self._store.insert(number, tid, end, state)
+
+    def admit_row(
+        self,
+        row: tuple[int, int, int, bytes],
+        checkpoint: int,
+        at: int,
+        epoch: int,
+        end_wanted: bool,
+    ) -> bool:
+        """Whether a row of the file is right for a reader at *at* (I1); kept if it is current.
+
+        *row*: ``(oid, tid, frequency, state)``, current through *checkpoint*.
+        *epoch*: the log's before the row was read.  *end_wanted*: only if it
+        is current through the log's end, so that no successor is known.
+        """
+        oid, tid, frequency, state = row
+        with self._lock:
+            if epoch != self.epoch:
+                return False
+            covers = checkpoint >= self.start and self._deltas.get(oid) <= checkpoint
+            if covers and checkpoint <= self.end:
+                self._store.promote(oid, tid, state, frequency)
+            is_current = covers or checkpoint >= self.end
+            return tid <= at and (
+                (is_current and at <= self.end) or (at <= checkpoint and not end_wanted)
+            )
 
     def restore(self, rows: Iterable[tuple[int, int, int, bytes]], known: int) -> int | None:
         """Keep rows of the file, current through *known*, that did not change since.
@@ -291,14 +372,21 @@ class InvalidationLog:
 
     # What the database is recognised by
 
-    def _note_witness(self, oid: bytes, tid: int) -> None:
+    def _note_witness(self, oid: int, tid: int) -> None:
         self._witnesses[oid] = tid
         if len(self._witnesses) >= 4 * WITNESSES:
             newest = sorted(self._witnesses.items(), key=lambda item: -item[1])
             self._witnesses = dict(newest[:WITNESSES])
 
+    def _note_witnesses(self, names: Sequence[tuple[int, int]]) -> None:
+        """The newest of many: what is known of their oids from before is so no more."""
+        for oid in self._witnesses.keys() & {oid for oid, _ in names}:
+            del self._witnesses[oid]
+        for oid, tid in sorted(names, key=lambda name: -name[1])[:WITNESSES]:
+            self._note_witness(oid, tid)
+
     def witnesses(self) -> list[tuple[int, int]]:
         """The newest revisions seen, cached or not: ``(oid, tid)``, newest first."""
         with self._lock:
-            known = [(to_int(oid), tid) for oid, tid in self._witnesses.items() if tid <= self.end]
+            known = [(oid, tid) for oid, tid in self._witnesses.items() if tid <= self.end]
         return sorted(known, key=lambda item: -item[1])[:WITNESSES]

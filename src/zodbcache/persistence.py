@@ -9,32 +9,49 @@ from __future__ import annotations
 
 import logging
 import os
+import struct
 from collections.abc import Callable
 from collections.abc import Iterator
 from itertools import islice
+from threading import Event
 from threading import Lock
+from time import monotonic
 
 from zodbcache.cachefile import CacheFile
+from zodbcache.cachefile import RowReader
 from zodbcache.config import CacheOptions
 from zodbcache.errors import CacheFileError
 from zodbcache.feeds import CannotCatchUp
 from zodbcache.feeds import CatchUp
 from zodbcache.feeds import Changes
 from zodbcache.forking import call_after_fork
+from zodbcache.ids import to_bytes
+from zodbcache.ids import to_int
 from zodbcache.invalidations import InvalidationLog
 from zodbcache.store import MemoryStore
 
 logger = logging.getLogger(__name__)
 
-ROWS_AT_ONCE = 500
+ROWS_AT_ONCE = 200
 """Rows that go into memory under one hold of the log's lock."""
+
+PATIENCE_SECONDS = 0.05
+"""How long the first reads wait, all together, for the file to be confirmed."""
+
+MORE_WITNESSES = 1000
+"""Of so many rows one must be as it was, or the file is thought to be another database's."""
+
+READ_AHEAD_OIDS = 32
+"""Whoever reads objects in about the order of their oids gets so many rows at once."""
 
 
 class Persistence:
     """The file of one database, as one process uses it.
 
     *is_settled* is True once the file is known to agree with the base
-    storage; before that nothing is written to it.
+    storage; before that nothing is read from it or written to it.
+    *file_reads* counts what find() has found.  *is_outdated*: somebody emptied
+    the file, and it is to be confirmed anew.
     """
 
     def __init__(
@@ -45,15 +62,25 @@ class Persistence:
         self._log = log
         self._store = store
         self._pid = os.getpid()
+        self._reader: RowReader | None = None
         self._begin()
         call_after_fork(self._begin)
         self._generation = 0
-        self.is_settled = False
         self.restored = 0
+        self.file_reads = 0
+        self._last_missed = -READ_AHEAD_OIDS
+        self._closing = False
+        self._is_damaged = False
+        self.is_outdated = False
+        self._patience = monotonic() + PATIENCE_SECONDS
         self._file = self._open()
 
     def _begin(self) -> None:
         self._using = Lock()  # the file is used by one thread at a time
+        self._settled = Event()
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            reader.abandon()
 
     def _open(self) -> CacheFile | None:
         identity = self._catch_up.identity()
@@ -73,15 +100,31 @@ class Persistence:
             logger.warning("Caching in memory only: %s", error)
             return None
 
+    @property
+    def is_settled(self) -> bool:
+        """The file agrees with the base storage."""
+        return self._settled.is_set()
+
     def _give_up(self, error: CacheFileError) -> None:
         """Go on without the file."""
         logger.warning("Going on without the cache file: %s", error)
+        try:
+            self._let_go()
+        except CacheFileError as closing:
+            logger.debug("%s", closing)
+
+    def _let_go(self) -> None:
+        reader, self._reader = self._reader, None
         file, self._file = self._file, None
-        if file is not None:
-            try:
+        try:
+            if reader is not None:
+                self._is_damaged |= reader.is_damaged
+                reader.close()
+        finally:
+            if file is not None:
+                if self._is_damaged:
+                    file.mark_damaged()
                 file.close()
-            except CacheFileError as closing:
-                logger.debug("%s", closing)
 
     @property
     def wants_restore(self) -> bool:
@@ -90,31 +133,36 @@ class Persistence:
 
     # From the file
 
-    def restore(self, *, quickly: bool) -> bool:
-        """Bring the file's rows back, those that did not change since it was written.
+    def restore(self, *, quickly: bool, pause: Callable[[], object] = lambda: None) -> bool:
+        """Confirm the file, and bring its rows back: those that did not change.
 
         *quickly*: only if the base storage can tell at once what changed.
-        Returns False if that is still to be asked.  Raises what the base
-        storage raises.
+        *pause*: called between some rows and the next.  Returns False if it
+        is still to be asked what changed.  Raises what the base storage raises.
         """
         with self._using:
             file = self._file
             if file is None or self.is_settled:
                 return True
+            self.is_outdated = False
+            ask = self._catch_up.quick_changes if quickly else self._catch_up.changes
             try:
-                if quickly:
-                    return self._restore(file, self._catch_up.quick_changes)
-                return self._restore(file, self._catch_up.changes)
+                return self._restore(file, ask, pause)
             except CacheFileError as error:
                 self._give_up(error)
                 return True
 
-    def _restore(self, file: CacheFile, ask: Callable[[int], Changes | None]) -> bool:
+    def _restore(
+        self,
+        file: CacheFile,
+        ask: Callable[[int], Changes | None],
+        pause: Callable[[], object],
+    ) -> bool:
         with file.snapshot() as snapshot:
             checkpoint, witnesses = snapshot.checkpoint, snapshot.witnesses
             self._generation = snapshot.generation
         if checkpoint:
-            confirmed = self._catch_up.shared_through(checkpoint, witnesses)
+            confirmed = self._shared_through(file, checkpoint, witnesses)
             if confirmed == 0:
                 logger.warning(
                     "%s is not of this database as it is now, or cannot be proved so: "
@@ -122,10 +170,31 @@ class Persistence:
                     file.path,
                 )
                 self._reset(file)
-            elif not self._bring_back(file, checkpoint, confirmed, ask):
+            elif not self._bring_back(file, checkpoint, confirmed, ask, pause):
                 return False
-        self.is_settled = True
+        self._settle(file)
         return True
+
+    def _shared_through(
+        self, file: CacheFile, checkpoint: int, witnesses: list[tuple[int, int]]
+    ) -> int:
+        """See ICatchUp.  Where all witnesses have changed since, the newest rows are some."""
+        try:
+            confirmed = self._catch_up.shared_through(checkpoint, witnesses)
+            if confirmed == 0 and self._catch_up.asks_for_many:
+                with file.snapshot() as snapshot:
+                    newest = snapshot.newest(MORE_WITNESSES)
+                confirmed = self._catch_up.shared_through(checkpoint, newest)
+        except CannotCatchUp as reason:
+            logger.info("%s: %s", file.path, reason)
+            return 0
+        return confirmed
+
+    def _settle(self, file: CacheFile) -> None:
+        """From now on single rows are read, too."""
+        if self._reader is None:
+            self._reader = file.reader()
+        self._settled.set()
 
     def _bring_back(
         self,
@@ -133,6 +202,7 @@ class Persistence:
         checkpoint: int,
         confirmed: int,
         ask: Callable[[int], Changes | None],
+        pause: Callable[[], object],
     ) -> bool:
         """Extend the log back to the file, and let its rows in by the log."""
         try:
@@ -145,22 +215,85 @@ class Persistence:
             return True
         if changes is None or not self._log.extend_back(confirmed, changes.named, changes.through):
             return False
+        is_whole = confirmed == checkpoint
+        if is_whole:
+            self._settle(file)
         with file.snapshot() as snapshot:
             if snapshot.generation != self._generation:
+                self._settled.clear()
                 return False  # somebody emptied it meanwhile: ask again
             rows = snapshot.rows(confirmed, self._options.limit_bytes)
-            while chunk := list(islice(rows, ROWS_AT_ONCE)):
+            while not self._closing and (chunk := list(islice(rows, ROWS_AT_ONCE))):
                 judged = self._log.restore(chunk, known=confirmed)
                 if judged is None:
                     break
                 self.restored += judged
-        if confirmed < checkpoint:  # what came between was another history's
+                pause()
+        if is_whole:
+            self._advance(file, iter(()))
+        else:  # what came between was another history's
             self._reset(file)
             self._store.mark_unsaved()
-        else:
-            self._advance(file, iter(()))
         self._log.trim()
         return True
+
+    def find(self, oid: bytes, at: int, *, end_wanted: bool = False) -> tuple[bytes, bytes] | None:
+        """``(state, tid)`` of the file's row that a reader at *at* may see, or None.
+
+        *end_wanted*: only if no successor of the revision is known.  What is
+        current goes into memory.  Raises nothing.
+        """
+        if self._file is None or not self._is_confirmed():
+            return None
+        reader = self._reader
+        if reader is None:
+            return None
+        try:
+            epoch, number = self._log.epoch, to_int(oid)
+        except (struct.error, TypeError):
+            return None  # the base storage will say what it thinks of it
+        distance, self._last_missed = number - self._last_missed, number
+        ahead = READ_AHEAD_OIDS if 0 < distance <= READ_AHEAD_OIDS else 0
+        try:
+            found = reader.read(number, ahead=ahead)
+        except CacheFileError as error:
+            self._drop_reader(reader, error)
+            return None
+        if found.generation != self._generation:
+            if found.generation > self._generation:  # somebody emptied it
+                self.distrust()
+            return None
+        result = None
+        for row in found.rows:
+            is_right = self._log.admit_row(row, found.checkpoint, at, epoch, end_wanted)
+            if is_right and row[0] == number:
+                result = row[3], to_bytes(row[1])
+        self.file_reads += result is not None
+        return result
+
+    def distrust(self) -> None:
+        """The database turned out to have another history: use no row before that is settled."""
+        self._settled.clear()
+        self.is_outdated = True
+
+    def _is_confirmed(self) -> bool:
+        """Whether the file may be read; the first reads wait for that a little."""
+        if not self._settled.is_set():
+            left = self._patience - monotonic()
+            if left <= 0 or not self._settled.wait(left):
+                return False
+        return True
+
+    def _drop_reader(self, reader: RowReader, error: CacheFileError) -> None:
+        """Read no more single rows; whoever writes next will see what is wrong."""
+        if self._reader is reader:
+            self._reader = None
+            self._is_damaged |= reader.is_damaged
+            logger.warning("Reading no more from the cache file: %s", error)
+            try:
+                reader.close()
+            except CacheFileError as closing:
+                logger.debug("%s", closing)
 
     def _check_size(self, changes: Changes) -> None:
         count = sum(len(oids) for oids, _ in changes.named)
@@ -169,28 +302,42 @@ class Persistence:
 
     def _reset(self, file: CacheFile) -> None:
         file.reset(self._generation)
+        if self._reader is not None:
+            self._reader.renew()
         with file.snapshot() as snapshot:
             self._generation = snapshot.generation
 
     # To the file
 
-    def save(self) -> None:
-        """Write what the file lacks, and raise its checkpoint to the log's end."""
+    def stop(self) -> None:
+        """Bring no more rows back: the storage closes."""
+        self._closing = True
+
+    def save(self) -> int:
+        """Write what the file lacks, and raise its checkpoint to the log's end.
+
+        Returns the checkpoint through which the file knows what changed; 0 if
+        it was not written.
+        """
         with self._using:
             if self._file is None or not self.is_settled or os.getpid() != self._pid:
-                return
+                return 0
             try:
-                self._advance(self._file, self._unsaved_rows(self._log.end))
+                return self._advance(self._file, self._unsaved_rows(self._log.end))
             except CacheFileError as error:
                 self._store.mark_unsaved()  # what was handed over was rolled back
                 self._give_up(error)
+                return 0
 
-    def _advance(self, file: CacheFile, rows: Iterator[tuple[int, int, int, bytes]]) -> None:
+    def _advance(self, file: CacheFile, rows: Iterator[tuple[int, int, int, bytes]]) -> int:
         through = self._log.end  # before the names are asked for: all up to it are there
         result = file.advance(
             through, self._generation, self._names_since, rows, self._log.witnesses()
         )
         logger.debug("Advanced %s through %d: %s", file.path, through, result)
+        if self._reader is not None:
+            self._reader.renew()
+        return result.checkpoint
 
     def _names_since(self, tid: int) -> list[tuple[int, int]] | None:
         """The log's answer; None costs the file its rows, and so none of ours is saved."""
@@ -216,18 +363,14 @@ class Persistence:
                 if self.is_settled:
                     self._reset(self._file)
                 else:  # its rows must not come back in this process
-                    self._file.close()
-                    self._file = None
+                    self._let_go()
             except CacheFileError as error:
                 self._give_up(error)
 
     def close(self) -> None:
         """Give the file back.  May be called twice."""
         with self._using:
-            file, self._file = self._file, None
-            if file is None:
-                return
             try:
-                file.close()
+                self._let_go()
             except CacheFileError as error:
                 logger.warning("%s", error)

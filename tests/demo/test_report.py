@@ -40,6 +40,8 @@ def phase(name, ms_per_500, hit_ratio, *, processes=1):
 @pytest.fixture
 def result():
     return DemoResult(
+        base="postgresql",
+        own_cache_mb=1.0,
         python="3.12.1",
         objects=40_000,
         graph=GraphResult(1781, 58_754, 13_116, 9, 94_550, 7.0, 12.0, 81_000_000),
@@ -62,6 +64,7 @@ def test_the_json_has_one_object_a_phase(result, tmp_path):
     result.write_json(path)
     written = json.loads(path.read_text())
     assert written["objects"] == 40_000
+    assert written["base"] == "postgresql"
     assert [phase["phase"] for phase in written["phases"]] == [
         "uncached",
         "empty",
@@ -83,6 +86,8 @@ def test_the_table_fits_a_terminal_and_says_how_much_faster(result):
     assert "20.0 x" in rows["warm, same process"]
     assert "99.9 %" in rows["warm, restarted"]
     assert "20,003 objects changed" in text
+    assert "40,000 persistent objects from RelStorage on PostgreSQL" in text
+    assert "own cache is set to 1 MB" in text
 
 
 @pytest.mark.parametrize(("suffix", "magic"), [(".png", b"\x89PNG"), (".svg", b"<?xml")])

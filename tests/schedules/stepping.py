@@ -16,15 +16,13 @@ from ZODB.Connection import TransactionMetaData
 from ZODB.POSException import POSKeyError
 from ZODB.utils import p64
 
+from zodbcache.cache import ProcessCache
 from zodbcache.cachefile import CacheFile
 from zodbcache.config import CacheOptions
 from zodbcache.feeds import CatchUp
 from zodbcache.feeds import Changes
 from zodbcache.ids import to_bytes
 from zodbcache.ids import to_int
-from zodbcache.invalidations import InvalidationLog
-from zodbcache.persistence import Persistence
-from zodbcache.store import MemoryStore
 from zodbcache.view import View
 
 Revision = tuple[int, int | None]
@@ -135,11 +133,11 @@ class Worker:
     def __init__(self, database: Database, directory: Path, *, starts_at: int) -> None:
         options = CacheOptions(cache_local_mb=1, cache_local_dir=str(directory))
         self.database = database
-        self.store = MemoryStore(options.limit_bytes, options.object_max_bytes)
-        self.log = InvalidationLog(self.store, deltas_max=options.cache_delta_size_limit)
         self.ask = AskDatabase(database)
-        self.persistence = Persistence(options, self.ask, self.log, self.store)
-        self.view = View(database, self.store, self.log)
+        cache = ProcessCache(database, options, catch_up=self.ask)
+        cache.caretaker.wake = lambda: None  # its steps are taken by the test
+        self.store, self.log, self.persistence = cache.store, cache.log, cache.persistence
+        self.view = View(database, cache)
         assert self.log.restart(self.log.breaks, starts_at)
 
     @classmethod

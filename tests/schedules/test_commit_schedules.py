@@ -143,7 +143,7 @@ class Case:
 def own_states(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a process has written itself may be in memory, or not, as if it were evicted."""
     if not request.param:
-        monkeypatch.setattr("zodbcache.storage.OWN_STATES_SHARE", 10**12)
+        monkeypatch.setattr("zodbcache.storage.written.OWN_STATES_SHARE", 10**12)
 
 
 @pytest.fixture(params=BASES)

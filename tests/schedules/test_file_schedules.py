@@ -201,7 +201,9 @@ def test_batch_queued_before_a_change_does_not_come_back_as_current(
         c.hear(9)
         c.persistence.save()
         assert file_rows(c.file) == (9, {Y: 8, Z: 3})
-        outcomes.append(advance(*arguments).outcome)
+        result = advance(*arguments)
+        outcomes.append(result.outcome)
+        return result
 
     a.file.advance = late_advance  # type: ignore[assignment, method-assign]
     a.persistence.save()
@@ -259,7 +261,9 @@ def test_process_behind_the_file_neither_lowers_nor_inserts(tmp_path: Path) -> N
 
     def noticed_advance(*arguments: Any) -> Any:
         asked.set()
-        outcomes.append(advance(*arguments).outcome)
+        result = advance(*arguments)
+        outcomes.append(result.outcome)
+        return result
 
     a.file.advance = noticed_advance  # type: ignore[assignment, method-assign]
     thread = threading.Thread(target=a.persistence.save)

@@ -9,6 +9,7 @@ client operational.
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,10 +17,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import transaction
+import ZODB
 from processes.children import Server
 from ZEO.ClientStorage import ClientStorage
 from ZEO.Exceptions import ClientDisconnected
 from ZODB.FileStorage import FileStorage
+from ZODB.mvccadapter import MVCCAdapter
 from ZODB.utils import p64
 
 import zodbcache
@@ -28,6 +32,7 @@ from zodbcache.ids import to_int
 
 from .stepping import Database
 from .stepping import commit
+from .stepping import no_step
 from .stepping import state_of
 
 X, Y, Z = 1, 2, 3
@@ -89,10 +94,11 @@ class FakeClient(ClientStorage):
 
     # The phases
 
-    def pushed(self, tid: int) -> None:
+    def pushed(self, tid: int, passed_on: Callable[[], object] = no_step) -> None:
         """ClientIO.invalidateTransaction: pass it on, then set the last tid."""
         oids = [to_bytes(oid) for oid in self.database.commits[tid]]
         self.invalidateTransaction(to_bytes(tid), oids)
+        passed_on()
         self._client_tid = tid
 
     def disconnected(self) -> None:
@@ -171,6 +177,25 @@ def test_poll_before_the_break_is_known_sees_no_old_revision(
     assert load(storage, X, 8) == (7, None)
     assert load(storage, X, 7) == (5, 7)
     check_reads(storage, database)
+
+
+def test_connection_that_polls_before_the_break_is_known_keeps_nothing(
+    database: Database, base: FakeClient, storage: Any
+) -> None:
+    """Last tid jumps from 5 to 7; a connection that has x as of 5 polls before it is told."""
+    connection = MVCCAdapter(storage).new_instance()
+    base.notified()  # what ZEO says of a first connection, too
+    assert connection.poll_invalidations() is None
+    assert connection.load(to_bytes(X))[1] == to_bytes(5)
+    base.disconnected()
+    database.commit(7, [X])
+    assert connection.poll_invalidations() == [], "offline, what was read is good"
+    base.verified(7)
+    assert connection.poll_invalidations() is None, "drop everything"
+    assert connection.load(to_bytes(X))[1] == to_bytes(7)
+    assert connection.poll_invalidations() == [], "once is enough"
+    base.notified()
+    base.operational()
 
 
 def test_push_that_was_queued_while_verifying_does_not_jump_the_gap(
@@ -255,6 +280,94 @@ def test_reconnection_is_mended_even_when_the_caretaker_comes_first(
     assert base.loads == [], "nothing is cached until the next commit"
 
 
+# Between a push and the last tid: a connection that is born then is told nothing of it
+
+
+class Newborn:
+    """A connection that polls and reads x, which changes from 5 to 7, for the first time."""
+
+    def __init__(self, adapter: MVCCAdapter) -> None:
+        self.connection = adapter.new_instance()
+        assert self.connection.poll_invalidations() == []
+        self.tid = to_int(self.connection.load(to_bytes(X))[1])
+
+    def check(self) -> None:
+        """What its next transaction keeps of the first is current there."""
+        changed = self.connection.poll_invalidations()
+        assert to_bytes(X) in changed or self.tid == 7
+        assert self.connection.load(to_bytes(X))[1] == to_bytes(7)
+
+
+def test_connection_born_before_the_last_tid_of_a_push(
+    database: Database, base: FakeClient, storage: Any
+) -> None:
+    adapter = MVCCAdapter(storage)
+    database.commit(7, [X])
+    born: list[Newborn] = []
+    base.pushed(7, passed_on=lambda: born.append(Newborn(adapter)))
+    born[0].check()
+
+
+def test_database_registered_before_the_last_tid_of_a_push(
+    database: Database, base: FakeClient, storage: Any
+) -> None:
+    """What was pushed has been told to nobody, or to another database."""
+    database.commit(7, [X])
+    born: list[Newborn] = []
+    base.pushed(7, passed_on=lambda: born.append(Newborn(MVCCAdapter(storage))))
+    born[0].check()
+
+
+def test_connection_born_before_the_database_returns_from_a_push(
+    database: Database, base: FakeClient, storage: Any
+) -> None:
+    """All others have been told, but the storage does not know yet that they were."""
+    born: list[Newborn] = []
+    threads: list[threading.Thread] = []
+
+    class Slow(MVCCAdapter):
+        def invalidate(self, transaction_id: bytes, oids: Any) -> None:
+            super().invalidate(transaction_id, oids)
+            threads.append(threading.Thread(target=lambda: born.append(Newborn(self))))
+            threads[0].start()
+            threads[0].join(0.2)  # long enough to poll, if nothing held it
+
+    Slow(storage)
+    database.commit(7, [X])
+    base.pushed(7)
+    threads[0].join(WAIT_SECONDS)
+    born[0].check()
+
+
+def test_callback_that_polls_does_not_wait_for_itself(
+    database: Database, base: FakeClient, storage: Any
+) -> None:
+    polled: list[int] = []
+
+    class Curious(MVCCAdapter):
+        def invalidate(self, transaction_id: bytes, oids: Any) -> None:
+            polled.append(to_int(storage.lastTransaction()))
+
+    Curious(storage)
+    database.commit(7, [X])
+    base.pushed(7)
+    assert polled == [5]
+
+
+def test_last_tid_follows_a_database_that_went_back(
+    database: Database, base: FakeClient, storage: Any
+) -> None:
+    """Seven was pushed; the server comes back from a backup that ends at five."""
+    database.commit(7, [X])
+    base.pushed(7)
+    base.disconnected()
+    del database.commits[7]
+    base.verified(5)
+    base.notified()
+    base.operational()
+    assert storage.lastTransaction() == to_bytes(5)
+
+
 # A real server
 
 
@@ -323,3 +436,39 @@ def test_commit_while_a_real_server_was_down(server: Server) -> None:
     finally:
         go_on.set()
         storage.close()
+
+
+def test_connection_born_while_a_real_client_is_pushed_to(server: Server) -> None:
+    """The client is held between passing a push on and raising its last tid."""
+    address = ("127.0.0.1", server.port)
+    base = ClientStorage(address, wait_timeout=WAIT_SECONDS)
+    db = ZODB.DB(zodbcache.wrap(base, cache_local_mb=1))
+    other = ZODB.DB(ClientStorage(address, wait_timeout=WAIT_SECONDS, server_sync=True))
+    passed_on, go_on = threading.Event(), threading.Event()
+    set_last_tid = base._cache.setLastTid
+
+    def held(tid: bytes) -> None:
+        passed_on.set()
+        assert go_on.wait(WAIT_SECONDS)
+        set_last_tid(tid)
+
+    try:
+        with db.transaction() as connection:
+            connection.root()["x"] = "old"
+        connection = db.open()  # one that the newborn does not share
+        base._cache.setLastTid = held
+        with other.transaction() as connection_of_other:
+            connection_of_other.root()["x"] = "new"
+        assert passed_on.wait(WAIT_SECONDS)
+        manager = transaction.TransactionManager()
+        newborn = db.open(manager)  # polls
+        go_on.set()
+        seen = newborn.root()["x"]
+        base._call("lastTransaction")  # answered when the client is done with the push
+        manager.begin()
+        assert newborn.root()["x"] == "new", f"saw {seen!r} before, and now too"
+    finally:
+        go_on.set()
+        transaction.abort()
+        other.close()
+        db.close()

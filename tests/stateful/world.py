@@ -24,6 +24,7 @@ from unittest import mock
 from ZEO.Exceptions import ClientDisconnected
 from ZODB.POSException import POSKeyError
 
+import zodbcache.cache
 import zodbcache.storage
 from zodbcache.cachefile import CacheFile
 from zodbcache.caretaker import Caretaker
@@ -92,7 +93,7 @@ class Process:
         self.client: Client = ClientStorage(server)
         self.client.on_questions.extend(on_questions)
         options = Options(cache_local_dir=directory, cache_delta_size_limit=deltas_max)
-        with mock.patch.object(zodbcache.storage, "Caretaker", SteppedCaretaker):
+        with mock.patch.object(zodbcache.cache, "Caretaker", SteppedCaretaker):
             self.storage = zodbcache.storage.CachedStorage(self.client, options)
         self.listener = _Listener()
         self.storage.registerDB(self.listener)

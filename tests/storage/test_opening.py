@@ -13,8 +13,8 @@ from ZODB import DB
 from ZODB.DemoStorage import DemoStorage
 from ZODB.FileStorage import FileStorage
 from ZODB.MappingStorage import MappingStorage
+from ZODB.mvccadapter import MVCCAdapter
 from ZODB.POSException import POSKeyError
-from ZODB.tests.MVCCMappingStorage import MVCCMappingStorage
 from ZODB.utils import p64
 
 import zodbcache
@@ -94,7 +94,7 @@ class TestRefusals:
             {},
             MappingStorage,
             FileStorage,
-            MVCCMappingStorage(),
+            MVCCAdapter(MappingStorage()),
             DB(None),
         ],
         ids=lambda base: str(type(base).__name__),

@@ -1,4 +1,4 @@
-/* The C core as Python sees it: three types, no logic.
+/* The C core as Python sees it: four types, no logic.
  *
  * Every method runs under the GIL from beginning to end, and is atomic by that.
  * Ids are int64 in Python and uint64 here, the same 64 bits; where a method
@@ -92,6 +92,24 @@ expect(Py_ssize_t count, Py_ssize_t expected, const char *name)
     return false;
 }
 
+/* The oid and tid of a name: any pair of ints. */
+static bool
+name_from(PyObject *object, uint64_t *oid, uint64_t *tid)
+{
+    PyObject *pair = PySequence_Fast(object, "a name is (oid, tid)");
+    if (pair == NULL) {
+        return false;
+    }
+    bool good = PySequence_Fast_GET_SIZE(pair) == 2;
+    if (!good) {
+        PyErr_SetString(PyExc_TypeError, "a name is (oid, tid)");
+    }
+    good = good && id_from_int(PySequence_Fast_GET_ITEM(pair, 0), oid) &&
+           tid_from_int(PySequence_Fast_GET_ITEM(pair, 1), tid);
+    Py_DECREF(pair);
+    return good;
+}
+
 static bool
 state_from(PyObject *object, const char **state, size_t *state_bytes)
 {
@@ -101,6 +119,17 @@ state_from(PyObject *object, const char **state, size_t *state_bytes)
     }
     *state = PyBytes_AS_STRING(object);
     *state_bytes = (size_t)PyBytes_GET_SIZE(object);
+    return true;
+}
+
+static bool
+frequency_from(PyObject *object, unsigned *frequency)
+{
+    uint64_t value;
+    if (!id_from_int(object, &value)) {
+        return false;
+    }
+    *frequency = value < FREQUENCY_MAX ? (unsigned)value : FREQUENCY_MAX;
     return true;
 }
 
@@ -196,6 +225,24 @@ answer(PyObject *self, const revision *r)
     return result;
 }
 
+/* (state, tid) of a revision. */
+static PyObject *
+short_answer(PyObject *self, const revision *r)
+{
+    PyObject *state = PyBytes_FromStringAndSize(revision_state(r),
+                                                (Py_ssize_t)revision_state_bytes(r));
+    PyObject *tid = tid_bytes(self, r->tid);
+    PyObject *result = state && tid ? PyTuple_New(2) : NULL;
+    if (result == NULL) {
+        Py_XDECREF(state);
+        Py_XDECREF(tid);
+        return NULL;
+    }
+    PyTuple_SET_ITEM(result, 0, state);
+    PyTuple_SET_ITEM(result, 1, tid);
+    return result;
+}
+
 static PyObject *
 Store_load_before(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
@@ -225,20 +272,58 @@ Store_insert(PyObject *self, PyObject *const *args, Py_ssize_t count)
 static PyObject *
 Store_restore(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
-    uint64_t oid, tid, frequency;
+    uint64_t oid, tid;
+    unsigned frequency;
     const char *state;
     size_t state_bytes;
     if (!expect(count, 4, "restore") || !id_from_int(args[0], &oid) ||
         !id_from_int(args[1], &tid) || !state_from(args[2], &state, &state_bytes) ||
-        !id_from_int(args[3], &frequency)) {
+        !frequency_from(args[3], &frequency)) {
         return NULL;
     }
-    unsigned bounded = frequency < FREQUENCY_MAX ? (unsigned)frequency : FREQUENCY_MAX;
-    return PyBool_FromLong(store_restore(STORE(self), oid, tid, state, state_bytes, bounded));
+    return PyBool_FromLong(store_restore(STORE(self), oid, tid, state, state_bytes, frequency));
+}
+
+static PyObject *
+Store_load_at(PyObject *self, PyObject *const *args, Py_ssize_t count)
+{
+    uint64_t oid, at;
+    if (!expect(count, 2, "load_at") || !id_from_bytes(args[0], &oid) ||
+        !tid_from_int(args[1], &at)) {
+        return NULL;
+    }
+    const revision *r = store_load_at(STORE(self), oid, at);
+    return r == NULL ? Py_NewRef(Py_None) : short_answer(self, r);
+}
+
+static PyObject *
+Store_holds(PyObject *self, PyObject *const *args, Py_ssize_t count)
+{
+    uint64_t oid, at;
+    if (!expect(count, 2, "holds") || !id_from_bytes(args[0], &oid) ||
+        !tid_from_int(args[1], &at)) {
+        return NULL;
+    }
+    return PyBool_FromLong(store_holds(STORE(self), oid, at));
+}
+
+static PyObject *
+Store_promote(PyObject *self, PyObject *const *args, Py_ssize_t count)
+{
+    uint64_t oid, tid;
+    unsigned frequency;
+    const char *state;
+    size_t state_bytes;
+    if (!expect(count, 4, "promote") || !id_from_int(args[0], &oid) ||
+        !id_from_int(args[1], &tid) || !state_from(args[2], &state, &state_bytes) ||
+        !frequency_from(args[3], &frequency)) {
+        return NULL;
+    }
+    return PyBool_FromLong(store_promote(STORE(self), oid, tid, state, state_bytes, frequency));
 }
 
 static bool
-end_all(store *s, PyObject *oids, uint64_t tid, bool exact)
+end_all(store *s, PyObject *oids, uint64_t tid, enum ending ending)
 {
     PyObject *sequence = PySequence_Fast(oids, "the oids of a change are a list");
     if (sequence == NULL) {
@@ -249,7 +334,7 @@ end_all(store *s, PyObject *oids, uint64_t tid, bool exact)
         uint64_t oid;
         good = id_from_bytes(PySequence_Fast_GET_ITEM(sequence, i), &oid);
         if (good) {
-            store_end(s, oid, tid, exact);
+            store_end(s, oid, tid, ending);
         }
     }
     Py_DECREF(sequence);
@@ -268,22 +353,45 @@ Store_advance(PyObject *self, PyObject *const *args, Py_ssize_t count)
         return NULL;
     }
     for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(changes); i++) {
-        PyObject *change = PySequence_Fast_GET_ITEM(changes, i), *oids;
+        PyObject *change = PySequence_Fast_GET_ITEM(changes, i), *oids, *exact;
         long long tid;
-        int exact;
         if (!PyTuple_Check(change)) {
             PyErr_SetString(PyExc_TypeError, "a change is (oids, tid, exact)");
             Py_DECREF(changes);
             return NULL;
         }
-        if (!PyArg_ParseTuple(change, "OLp;a change is (oids, tid, exact)", &oids, &tid,
-                              &exact) ||
-            !end_all(STORE(self), oids, (uint64_t)tid, exact)) {
+        if (!PyArg_ParseTuple(change, "OLO!;a change is (oids, tid, exact)", &oids, &tid,
+                              &PyBool_Type, &exact) ||
+            !end_all(STORE(self), oids, (uint64_t)tid,
+                     exact == Py_True ? ENDED_EXACTLY : ENDED_UNKNOWN)) {
             Py_DECREF(changes);
             return NULL;
         }
     }
     Py_DECREF(changes);
+    store_raise_checkpoint(STORE(self), checkpoint); /* I1: only now */
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+Store_follow(PyObject *self, PyObject *const *args, Py_ssize_t count)
+{
+    uint64_t checkpoint, oid, tid;
+    if (!expect(count, 2, "follow") || !tid_from_int(args[1], &checkpoint)) {
+        return NULL;
+    }
+    PyObject *names = PySequence_Fast(args[0], "names are a list");
+    if (names == NULL) {
+        return NULL;
+    }
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(names); i++) {
+        if (!name_from(PySequence_Fast_GET_ITEM(names, i), &oid, &tid)) {
+            Py_DECREF(names);
+            return NULL;
+        }
+        store_end(STORE(self), oid, tid, ENDED_LATER);
+    }
+    Py_DECREF(names);
     store_raise_checkpoint(STORE(self), checkpoint); /* I1: only now */
     Py_RETURN_NONE;
 }
@@ -439,9 +547,13 @@ Store_get_limit_bytes(PyObject *self, void *Py_UNUSED(closure))
 
 static PyMethodDef Store_methods[] = {
     {"load_before", FASTCALL(Store_load_before), METH_FASTCALL, NULL},
+    {"load_at", FASTCALL(Store_load_at), METH_FASTCALL, NULL},
+    {"holds", FASTCALL(Store_holds), METH_FASTCALL, NULL},
     {"insert", FASTCALL(Store_insert), METH_FASTCALL, NULL},
+    {"promote", FASTCALL(Store_promote), METH_FASTCALL, NULL},
     {"restore", FASTCALL(Store_restore), METH_FASTCALL, NULL},
     {"advance", FASTCALL(Store_advance), METH_FASTCALL, NULL},
+    {"follow", FASTCALL(Store_follow), METH_FASTCALL, NULL},
     {"forget", Store_forget, METH_O, NULL},
     {"clear", Store_clear, METH_NOARGS, NULL},
     {"restart", Store_restart, METH_O, NULL},
@@ -477,13 +589,14 @@ static PyType_Spec Store_spec = {
     .slots = Store_slots,
 };
 
-/* ---- Reader ------------------------------------------------------------ */
+/* ---- Reader, PinnedReader ---------------------------------------------- */
 
 typedef struct {
     PyObject_HEAD
     vectorcallfunc vectorcall;
     PyObject *store;
     PyObject *miss; /* called with the same arguments, whatever they are */
+    long long at;   /* PinnedReader: the read point; negative when there is none */
 } Reader;
 
 static bool
@@ -508,7 +621,23 @@ Reader_vectorcall(PyObject *callable, PyObject *const *args, size_t nargsf, PyOb
 }
 
 static PyObject *
-Reader_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+PinnedReader_vectorcall(PyObject *callable, PyObject *const *args, size_t nargsf,
+                        PyObject *names)
+{
+    Reader *self = (Reader *)callable;
+    if (names == NULL && PyVectorcall_NARGS(nargsf) >= 1 && is_id(args[0]) && self->at >= 0) {
+        const revision *r = store_load_at(STORE(self->store),
+                                          big_endian(PyBytes_AS_STRING(args[0])),
+                                          (uint64_t)self->at);
+        if (r != NULL) {
+            return short_answer(self->store, r);
+        }
+    }
+    return PyObject_Vectorcall(self->miss, args, nargsf, names);
+}
+
+static PyObject *
+make_reader(PyTypeObject *type, PyObject *args, PyObject *kwargs, vectorcallfunc vectorcall)
 {
     static char *names[] = {"store", "miss", NULL};
     PyObject *store, *miss;
@@ -525,11 +654,24 @@ Reader_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     }
     Reader *self = (Reader *)type->tp_alloc(type, 0);
     if (self != NULL) {
-        self->vectorcall = Reader_vectorcall;
+        self->vectorcall = vectorcall;
         self->store = Py_NewRef(store);
         self->miss = Py_NewRef(miss);
+        self->at = -1;
     }
     return (PyObject *)self;
+}
+
+static PyObject *
+Reader_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    return make_reader(type, args, kwargs, Reader_vectorcall);
+}
+
+static PyObject *
+PinnedReader_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    return make_reader(type, args, kwargs, PinnedReader_vectorcall);
 }
 
 static int
@@ -580,6 +722,30 @@ static PyType_Spec Reader_spec = {
     .basicsize = sizeof(Reader),
     .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL,
     .slots = Reader_slots,
+};
+
+static PyMemberDef PinnedReader_members[] = {
+    {"__vectorcalloffset__", T_PYSSIZET, offsetof(Reader, vectorcall), READONLY, NULL},
+    {"at", T_LONGLONG, offsetof(Reader, at), 0, NULL},
+    {NULL, 0, 0, 0, NULL},
+};
+
+static PyType_Slot PinnedReader_slots[] = {
+    {Py_tp_doc, "Reads at one tid; else what the miss returns; see _store.pyi."},
+    {Py_tp_new, PinnedReader_new},
+    {Py_tp_call, PyVectorcall_Call},
+    {Py_tp_traverse, Reader_traverse},
+    {Py_tp_clear, Reader_clear},
+    {Py_tp_dealloc, Reader_dealloc},
+    {Py_tp_members, PinnedReader_members},
+    {0, NULL},
+};
+
+static PyType_Spec PinnedReader_spec = {
+    .name = "zodbcache._core._store.PinnedReader",
+    .basicsize = sizeof(Reader),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL,
+    .slots = PinnedReader_slots,
 };
 
 /* ---- Deltas ------------------------------------------------------------ */
@@ -636,6 +802,28 @@ Deltas_name(PyObject *self, PyObject *const *args, Py_ssize_t count)
         }
     }
     Py_DECREF(oids);
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+Deltas_update(PyObject *self, PyObject *arg)
+{
+    uint64_t oid, tid;
+    PyObject *names = PySequence_Fast(arg, "names are a list");
+    if (names == NULL) {
+        return NULL;
+    }
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(names); i++) {
+        if (!name_from(PySequence_Fast_GET_ITEM(names, i), &oid, &tid)) {
+            Py_DECREF(names);
+            return NULL;
+        }
+        if (!deltas_name(DELTAS(self), oid, tid)) {
+            Py_DECREF(names);
+            return PyErr_NoMemory();
+        }
+    }
+    Py_DECREF(names);
     Py_RETURN_NONE;
 }
 
@@ -706,6 +894,7 @@ Deltas_get_size_bytes(PyObject *self, void *Py_UNUSED(closure))
 
 static PyMethodDef Deltas_methods[] = {
     {"name", FASTCALL(Deltas_name), METH_FASTCALL, NULL},
+    {"update", Deltas_update, METH_O, NULL},
     {"get", Deltas_get, METH_O, NULL},
     {"since", Deltas_since, METH_O, NULL},
     {"trim", Deltas_trim, METH_O, NULL},
@@ -749,6 +938,7 @@ static int
 module_exec(PyObject *module)
 {
     bool good = add_type(module, &Store_spec) == 0 && add_type(module, &Reader_spec) == 0 &&
+                add_type(module, &PinnedReader_spec) == 0 &&
                 add_type(module, &Deltas_spec) == 0;
     return good ? 0 : -1;
 }

@@ -20,9 +20,10 @@ typedef struct {
     uint16_t slack;       /* bytes of the block behind the state */
     uint8_t segment;      /* enum segment_id: the list it is linked in */
     uint8_t frequency: 4; /* hits since it came into its segment; halved on a second round */
-    uint8_t closed: 1;    /* its end is known, exactly */
+    uint8_t closed: 1;    /* it is visible before its end only */
     uint8_t saved: 1;     /* the file has it */
     uint8_t restored: 1;  /* it came from the file */
+    uint8_t bounded: 1;   /* closed, and its successor came at its end or some time later */
     offset_t newer;       /* towards the segment's head; 0 at the head */
     offset_t older;
     uint64_t oid;

@@ -198,6 +198,7 @@ settle(store *s, offset_t block, const revision *header, uint64_t end, const cha
     r->segment = UNLINKED;
     r->newer = r->older = 0;
     r->closed = end != 0;
+    r->bounded = header->bounded;
     if (end) {
         memcpy(r + 1, &end, sizeof end);
     }
@@ -274,10 +275,11 @@ store_open_revision(const store *s, uint64_t oid)
 }
 
 static inline bool
-is_visible(const store *s, const revision *r, uint64_t before)
+is_visible(const store *s, const revision *r, uint64_t before, bool end_wanted)
 {
     return r->tid < before &&
-           (r->closed ? before <= revision_end(r) : before - 1 <= s->checkpoint);
+           (r->closed ? before <= revision_end(r) && !(end_wanted && r->bounded)
+                      : before - 1 <= s->checkpoint);
 }
 
 /* Ask for the lines of a small state while the header is still on its way. */
@@ -289,15 +291,15 @@ prefetch_state(const revision *r)
     }
 }
 
-const revision *
-store_load_before(store *s, uint64_t oid, uint64_t before)
+static inline const revision *
+find_visible(store *s, uint64_t oid, uint64_t before, bool end_wanted)
 {
     uint32_t hash = table_hash(oid);
     for (const uint64_t *slot = table_first(&s->table, hash); *slot && slot_hash(*slot) == hash;
          slot++) {
         revision *r = revision_at(&s->arena, slot_offset(*slot));
         prefetch_state(r);
-        if (r->oid == oid && is_visible(s, r, before)) {
+        if (r->oid == oid && is_visible(s, r, before, end_wanted)) {
             if (r->frequency < FREQUENCY_MAX) {
                 r->frequency++;
             }
@@ -308,6 +310,29 @@ store_load_before(store *s, uint64_t oid, uint64_t before)
     }
     s->counters.misses++;
     return NULL;
+}
+
+const revision *
+store_load_before(store *s, uint64_t oid, uint64_t before)
+{
+    return find_visible(s, oid, before, true);
+}
+
+const revision *
+store_load_at(store *s, uint64_t oid, uint64_t at)
+{
+    return find_visible(s, oid, at + 1, false);
+}
+
+bool
+store_holds(const store *s, uint64_t oid, uint64_t at)
+{
+    for (const uint64_t *slot = first_of_oid(s, oid); slot; slot = next_of_oid(s, slot, oid)) {
+        if (is_visible(s, revision_at(&s->arena, slot_offset(*slot)), at + 1, false)) {
+            return true;
+        }
+    }
+    return false;
 }
 
 /* Make place for one more closed revision of the oid: the oldest goes if there
@@ -336,7 +361,7 @@ bound_revisions(store *s, uint64_t oid, uint64_t tid)
 
 /* Move an open revision into a block with room for its end. */
 static void
-close_at(store *s, revision *r, uint64_t end)
+close_at(store *s, revision *r, uint64_t end, bool bounded)
 {
     arena *a = &s->arena;
     uint64_t oid = r->oid, tid = r->tid;
@@ -347,6 +372,7 @@ close_at(store *s, revision *r, uint64_t end)
     }
     sketch_add(&s->sketch, sketch_hash(oid), r->frequency);
     r->frequency = 0;
+    r->bounded = bounded;
     if (r->slack >= sizeof end) {
         memmove((char *)(r + 1) + sizeof end, r + 1, state_bytes);
         memcpy(r + 1, &end, sizeof end);
@@ -378,7 +404,11 @@ reconcile(store *s, uint64_t oid, uint64_t tid, uint64_t end)
         revision *r = revision_at(&s->arena, slot_offset(*slot));
         if (r->tid == tid) {
             if (end && !r->closed) {
-                close_at(s, r, end);
+                close_at(s, r, end, false);
+            }
+            else if (end && r->bounded && end >= revision_end(r)) {
+                memcpy(r + 1, &end, sizeof end);
+                r->bounded = 0;
             }
             return HELD;
         }
@@ -396,14 +426,15 @@ reconcile(store *s, uint64_t oid, uint64_t tid, uint64_t end)
     return NEW;
 }
 
-bool
-store_insert(store *s, uint64_t oid, uint64_t tid, uint64_t end, const char *state,
-             size_t state_bytes)
+/* Into eden, making room; what the header says but for the block's own fields. */
+static bool
+enter(store *s, const revision *header, uint64_t end, const char *state, size_t state_bytes,
+      unsigned requests)
 {
-    if (state_bytes > s->object_max_bytes || (end && end <= tid)) {
+    if (state_bytes > s->object_max_bytes || (end && end <= header->tid)) {
         return false;
     }
-    switch (reconcile(s, oid, tid, end)) {
+    switch (reconcile(s, header->oid, header->tid, end)) {
     case HELD:
         return true;
     case CONTRADICTED:
@@ -411,18 +442,34 @@ store_insert(store *s, uint64_t oid, uint64_t tid, uint64_t end, const char *sta
     case NEW:
         break;
     }
-    sketch_add(&s->sketch, sketch_hash(oid), 1);
-    if (end && !bound_revisions(s, oid, tid)) {
+    sketch_add(&s->sketch, sketch_hash(header->oid), requests);
+    if (end && !bound_revisions(s, header->oid, header->tid)) {
         return false;
     }
     offset_t block = make_room(s, revision_granules((uint32_t)state_bytes, end != 0));
-    revision header = {.oid = oid, .tid = tid};
-    if (!block || !settle(s, block, &header, end, state, state_bytes, EDEN)) {
+    if (!block || !settle(s, block, header, end, state, state_bytes, EDEN)) {
         return false;
     }
-    s->counters.sets++;
+    s->counters.sets += !header->restored;
     store_settle_eden(s);
     return true;
+}
+
+bool
+store_insert(store *s, uint64_t oid, uint64_t tid, uint64_t end, const char *state,
+             size_t state_bytes)
+{
+    revision header = {.oid = oid, .tid = tid};
+    return enter(s, &header, end, state, state_bytes, 1);
+}
+
+bool
+store_promote(store *s, uint64_t oid, uint64_t tid, const char *state, size_t state_bytes,
+              unsigned frequency)
+{
+    revision header = {.oid = oid, .tid = tid, .saved = 1, .restored = 1};
+    unsigned requests = frequency < FREQUENCY_MAX ? frequency + 1 : FREQUENCY_MAX;
+    return enter(s, &header, 0, state, state_bytes, requests);
 }
 
 bool
@@ -451,14 +498,17 @@ store_restore(store *s, uint64_t oid, uint64_t tid, const char *state, size_t st
 }
 
 void
-store_end(store *s, uint64_t oid, uint64_t tid, bool exact)
+store_end(store *s, uint64_t oid, uint64_t tid, enum ending ending)
 {
     revision *r = store_open_revision(s, oid);
     if (r == NULL || r->tid >= tid) {
         return;
     }
-    if (exact) {
-        close_at(s, r, tid);
+    if (ending == ENDED_EXACTLY) {
+        close_at(s, r, tid, false);
+    }
+    else if (ending == ENDED_LATER && r->tid <= s->checkpoint && s->checkpoint < tid) {
+        close_at(s, r, s->checkpoint + 1, true);
     }
     else {
         sketch_add(&s->sketch, sketch_hash(oid), r->frequency);

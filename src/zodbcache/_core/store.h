@@ -3,7 +3,8 @@
  * I1  Every open revision is current through the checkpoint.  It is visible
  *     before b when tid < b and b - 1 <= checkpoint; a closed one when
  *     tid < b <= end.  The revisions of one oid never overlap in time, so at
- *     most one is open.
+ *     most one is open.  Where the end is a bound only, who asks for the end
+ *     does not get the revision.
  * I5  table + sketch + reserved + the arena up to top stay within the limit.
  *
  * Segmented LRU with lazy promotion: a hit only counts up in the revision;
@@ -54,8 +55,15 @@ typedef struct {
 bool store_open(store *s, size_t limit_bytes, size_t object_max_bytes);
 void store_close(store *s);
 
-/* The revision visible before this tid, or NULL.  Counts; marks the hit. */
+/* The revision visible before this tid, its end known; or NULL.  Counts; marks
+ * the hit. */
 const revision *store_load_before(store *s, uint64_t oid, uint64_t before);
+
+/* The revision visible at this tid, or NULL.  Counts; marks the hit. */
+const revision *store_load_at(store *s, uint64_t oid, uint64_t at);
+
+/* Likewise, and neither counts nor marks. */
+bool store_holds(const store *s, uint64_t oid, uint64_t at);
 
 /* The open revision of the oid, or NULL. */
 revision *store_open_revision(const store *s, uint64_t oid);
@@ -71,9 +79,19 @@ bool store_insert(store *s, uint64_t oid, uint64_t tid, uint64_t end, const char
 bool store_restore(store *s, uint64_t oid, uint64_t tid, const char *state, size_t state_bytes,
                    unsigned frequency);
 
-/* End the open revision if it is older than tid: at tid when that is exact,
- * else it is dropped. */
-void store_end(store *s, uint64_t oid, uint64_t tid, bool exact);
+/* Keep an open revision that a read found in the file, making room for it. */
+bool store_promote(store *s, uint64_t oid, uint64_t tid, const char *state, size_t state_bytes,
+                   unsigned frequency);
+
+/* What is known of the end of a revision that somebody changed. */
+enum ending {
+    ENDED_UNKNOWN, /* nothing that a reader could use: it is dropped */
+    ENDED_EXACTLY, /* at this tid */
+    ENDED_LATER,   /* after the checkpoint: it stays for readers up to there */
+};
+
+/* End the open revision if it is older than tid. */
+void store_end(store *s, uint64_t oid, uint64_t tid, enum ending ending);
 
 /* After everything that changed up to the tid has been ended. */
 void store_raise_checkpoint(store *s, uint64_t tid);

@@ -145,8 +145,7 @@ class Connection:
         """
         sqlite = self._require(operation)
         assert not sqlite.in_transaction, "a transaction of this instance is open"
-        if self._files is not None:
-            self._require_same_files()
+        self._require_same_files()
         self.run("BEGIN IMMEDIATE" if write else "BEGIN")
         try:
             yield
@@ -157,6 +156,19 @@ class Connection:
                 if sqlite.in_transaction:
                     sqlite.execute("ROLLBACK")
             raise
+
+    def begin_read(self) -> None:
+        """Begin a read transaction that lasts until end_read().  Raises CacheFileError."""
+        self._require("read")
+        self._require_same_files()
+        self.run("BEGIN")
+
+    def end_read(self) -> None:
+        """End the read transaction, if one is open.  Raises nothing."""
+        if self._sqlite is not None and os.getpid() == self._owner_pid:
+            with suppress(apsw.Error):
+                if self._sqlite.in_transaction:
+                    self._sqlite.execute("ROLLBACK")
 
     def run(self, sql: str, bindings: tuple[Any, ...] = ()) -> int:
         """Execute a statement; return how many rows it changed."""
@@ -247,6 +259,8 @@ class Connection:
         return self._sqlite
 
     def _require_same_files(self) -> None:
+        if self._files is None:
+            return
         try:
             same = _identify(self.path) == self._files
         except FileNotFoundError:

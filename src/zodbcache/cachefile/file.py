@@ -11,14 +11,17 @@ from collections.abc import Iterable
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import apsw
 from zope.interface import implementer
 
+from zodbcache.cachefile import faults
 from zodbcache.cachefile import merge
 from zodbcache.cachefile import quarantine
 from zodbcache.cachefile.connection import BUSY_TIMEOUT_MS
 from zodbcache.cachefile.connection import Connection
 from zodbcache.cachefile.merge import AdvanceResult
 from zodbcache.cachefile.merge import NamesSince
+from zodbcache.cachefile.reader import RowReader
 from zodbcache.cachefile.rows import Name
 from zodbcache.cachefile.rows import Row
 from zodbcache.cachefile.snapshot import Snapshot
@@ -78,6 +81,15 @@ class CacheFile:
             self._seen_generation = snapshot.generation
             yield snapshot
 
+    def reader(self) -> RowReader:
+        """A reader of single rows, with a connection of its own.  Raises CacheFileError."""
+        try:
+            connection = Connection(self.path, busy_timeout_ms=self._busy_timeout_ms)
+        except apsw.Error as exc:
+            raise faults.translate(exc, self.path, "open") from exc
+        connection.begin_wal()
+        return RowReader(connection)
+
     def advance(
         self,
         through: int,
@@ -104,6 +116,10 @@ class CacheFile:
     def reset(self, generation: int) -> None:
         """Empty the file in place, unless its generation is not *generation* any more."""
         merge.empty(self._connection, generation=generation, identity=self.identity)
+
+    def mark_damaged(self) -> None:
+        """A reader found the contents malformed: close() empties the file."""
+        self._connection.damaged = True
 
     def close(self) -> None:
         """Give the file back; empty it if it was found damaged.  May be called twice."""

@@ -161,7 +161,10 @@ def _delete_everything(connection: Connection) -> None:
 
 def read_witnesses(connection: Connection) -> list[Name]:
     """All witnesses, newest tid first."""
-    return connection.rows("SELECT oid, tid FROM witness ORDER BY tid DESC, oid")
+    found = connection.rows("SELECT oid, tid FROM witness ORDER BY tid DESC, oid")
+    if not all(type(number) is int for name in found for number in name):
+        raise connection.malformed("a witness is no pair of numbers")
+    return found
 
 
 def _keep_newest_witnesses(

@@ -83,6 +83,13 @@ class Snapshot:
                     return
                 yield row
 
+    def newest(self, count: int) -> list[Name]:
+        """``(oid, tid)`` of the newest rows, newest first.  Reads the whole file."""
+        self._require_open()
+        return self._connection.rows(
+            "SELECT oid, CAST(tid AS INTEGER) FROM record ORDER BY tid DESC, oid LIMIT ?", (count,)
+        )
+
     def close(self) -> None:
         """Say once what was left out; ``rows()`` must not be used any more."""
         self._is_open = False

@@ -1,6 +1,7 @@
 """Processes of the demo's own: started, listened to, and stopped without fail.
 
-A child is stopped by closing its input; one that does not react is killed.
+A child is stopped by closing its input; one that does not react is killed,
+with what it has started itself.
 Each has a session of its own, so that Ctrl-C reaches the demo alone, which
 then stops its children in order.
 """
@@ -8,8 +9,10 @@ then stops its children in order.
 from __future__ import annotations
 
 import contextlib
+import os
 import pickle
 import queue
+import signal
 import subprocess
 import sys
 import threading
@@ -75,8 +78,12 @@ class Child:
         try:
             self._process.wait(_STOP_TIMEOUT_S)
         except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+            self._kill_with_its_children()
+
+    def _kill_with_its_children(self) -> None:
+        """Its session has one process group, and we have not yet heard that it ended."""
+        os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
 
 
 class Group:

@@ -1,4 +1,4 @@
-"""Connections to the demo's server, with and without the cache."""
+"""Connections to the demo's database, with and without the cache."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-import ZEO
 import ZODB
 from ZODB.Connection import resetCaches
 
 import zodbcache
-from zodbcache.demo.messages import Address
+from zodbcache.demo.bases import Address
 from zodbcache.demo.messages import CachePlace
 
 # Connections keep all they read: what is measured is the first read of every object.
@@ -19,11 +18,8 @@ _CONNECTION_CACHE_OBJECTS = 10_000_000
 
 
 def open_database(address: Address, cache: CachePlace | None) -> ZODB.DB:
-    """A DB on the server at *address*; closing it closes the cache and the client.
-
-    ZEO's own cache is set to hold nothing, so that it is not what is measured.
-    """
-    storage = ZEO.client(address, cache_size=0)
+    """A DB on the database at *address*; closing it closes the cache and the storage."""
+    storage = address.open_storage()
     if cache is not None:
         storage = zodbcache.wrap(
             storage, cache_local_mb=cache.limit_mb, cache_local_dir=cache.directory

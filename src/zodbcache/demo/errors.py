@@ -12,5 +12,8 @@ class DemoError(ZODBCacheError):
 class MissingExtraError(DemoError):
     """A distribution that only the demo needs is not installed."""
 
-    def __init__(self, module: str) -> None:
-        super().__init__(f"The demo needs {module}. Install it with: pip install zodbcache[demo]")
+    def __init__(self, module: str, base: str) -> None:
+        super().__init__(
+            f"The demo with --base {base} needs {module}. "
+            "Install it with: pip install zodbcache[demo]"
+        )

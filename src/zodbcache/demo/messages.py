@@ -9,15 +9,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from zodbcache.demo.bases import Address
+from zodbcache.demo.bases import Base
 from zodbcache.demo.stdlib import ModuleFacts
-
-Address = tuple[str, int]
 
 
 @dataclass(frozen=True)
 class ServerJob:
-    """Serve a new FileStorage in *directory*; answer Serving."""
+    """Serve a new database of *base* in *directory*; answer Serving."""
 
+    base: Base
     directory: str
 
 

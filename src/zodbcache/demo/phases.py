@@ -8,9 +8,9 @@ from collections.abc import Callable
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from zodbcache.demo.bases import Address
 from zodbcache.demo.children import Children
 from zodbcache.demo.errors import DemoError
-from zodbcache.demo.messages import Address
 from zodbcache.demo.messages import CachePlace
 from zodbcache.demo.messages import ChunkRead
 from zodbcache.demo.messages import Closed
@@ -97,7 +97,7 @@ def run_changed(
     compared = run.compared[0]
     if compared.wrong or compared.changed != objects_changed:
         raise DemoError(
-            f"{compared.wrong} objects were read differently from the server's, and "
+            f"{compared.wrong} objects were read differently from the database's, and "
             f"{compared.changed} of {objects_changed} changes were seen. "
             "This is a bug of zodbcache: please report it."
         )
@@ -122,7 +122,7 @@ def _run(children: Children, jobs: Sequence[ReaderJob], bars: ProgressBars) -> _
             read = group.wait_for(PhaseRead, len(jobs) * number, _advances(advance))
     compared = []
     if jobs[0].compare:
-        with bars.part("Compare with the server's", jobs[0].objects) as advance:
+        with bars.part("Compare with the database's", jobs[0].objects) as advance:
             compared = group.wait_for(Compared, len(jobs), _advances(advance))
     closed = group.wait_for(Closed, len(jobs))
     group.wait()

@@ -8,6 +8,7 @@ from typing import Any
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
+from zodbcache.demo.bases import BASES
 from zodbcache.demo.phases import TITLES
 from zodbcache.demo.results import DemoResult
 from zodbcache.demo.results import percent
@@ -35,7 +36,7 @@ def draw(result: DemoResult) -> Figure:
     )
     figure.suptitle(
         f"Reading {result.objects:,} objects of Python {result.python}'s standard library "
-        "from a ZEO server",
+        f"from {BASES[result.base].title}",
         fontsize=13,
         fontweight="bold",
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from rich.console import Console
 from rich.table import Table
 
+from zodbcache.demo.bases import BASES
 from zodbcache.demo.phases import TITLES
 from zodbcache.demo.results import DemoResult
 from zodbcache.demo.results import percent
@@ -18,7 +19,8 @@ def print_report(result: DemoResult, console: Console) -> None:
 
 
 def _table(result: DemoResult) -> Table:
-    table = Table(title=f"Reading {result.objects:,} persistent objects through ZEO")
+    base = BASES[result.base]
+    table = Table(title=f"Reading {result.objects:,} persistent objects from {base.title}")
     table.add_column("", no_wrap=True)
     for heading in ("ms per 500", "faster", "objects/s", "hits", "open ms"):
         table.add_column(heading, justify="right")
@@ -41,7 +43,8 @@ def _remarks(result: DemoResult) -> list[str]:
         f"functions, {graph.classes:,} classes ({graph.skipped} files are not valid Python); "
         f"{graph.objects:,} objects, {graph.database_bytes / 1e6:.0f} MB.",
         "ms per 500: in each process, reading by a ZODB connection, unpickling included. "
-        "All phases read the same, proven by a checksum.",
+        "All phases read the same, proven by a checksum. "
+        f"{BASES[result.base].own_cache_remark}",
         f"After {changed.objects_changed:,} objects changed while the cache was down: "
         f"{changed.wrong} read wrong, {percent(changed.hit_ratio)} still hits.",
         f"The cache's file has {result.cache_bytes / 1e6:.0f} MB; "

@@ -63,8 +63,14 @@ class GraphResult:
 
 @dataclass(frozen=True)
 class DemoResult:
-    """*objects*: read in each phase, by each process.  *close_ms*: saving the cache's file."""
+    """*base*: the name of what it ran on.
 
+    *own_cache_mb*: what the storage's own cache was set to.  *objects*: read
+    in each phase, by each process.  *close_ms*: saving the cache's file.
+    """
+
+    base: str
+    own_cache_mb: float
     python: str
     objects: int
     graph: GraphResult

@@ -23,12 +23,13 @@ from types import FrameType
 import transaction
 from rich.console import Console
 
+from zodbcache.demo.bases import Address
+from zodbcache.demo.bases import Base
 from zodbcache.demo.build import store_graph
 from zodbcache.demo.children import Children
 from zodbcache.demo.clients import fresh_connection
 from zodbcache.demo.clients import plain_database
 from zodbcache.demo.errors import DemoError
-from zodbcache.demo.messages import Address
 from zodbcache.demo.messages import CachePlace
 from zodbcache.demo.messages import ParserJob
 from zodbcache.demo.messages import ServerJob
@@ -53,12 +54,13 @@ _SEED = 1
 
 @dataclass(frozen=True)
 class DemoOptions:
-    """*objects*: how many each phase reads.  *quick*: only a small part of the library.
+    """*base*: what to run it on.  *objects*: how many each phase reads.
 
-    *keep*: a directory to leave the database and the cache's file in; None
-    for a temporary one.
+    *quick*: only a small part of the library.  *keep*: a directory to leave
+    the database and the cache's file in; None for a temporary one.
     """
 
+    base: Base
     objects: int
     quick: bool
     keep: Path | None
@@ -86,10 +88,10 @@ def _run(
     parse_s = -time.perf_counter()
     modules, skipped = _parse(children, _QUICK_MODULES if options.quick else None, bars)
     parse_s += time.perf_counter()
-    server = children.start("zodbcache.demo.server", [ServerJob(str(directory))])
+    server = children.start("zodbcache.demo.server", [ServerJob(options.base, str(directory))])
     address = server.wait_for(Serving)[0].address
     store_s = -time.perf_counter()
-    stored = _store(address, modules, bars)
+    stored, database_bytes = _store(address, options.base, modules, bars)
     store_s += time.perf_counter()
     cache_directory = directory / "cache"
     plan = Plan(
@@ -102,6 +104,8 @@ def _run(
     cache_bytes = sum(path.stat().st_size for path in cache_directory.iterdir())
     objects_changed = _change_half(plan, bars)
     return DemoResult(
+        base=options.base.name,
+        own_cache_mb=options.base.own_cache_mb,
         python=platform.python_version(),
         objects=phases[0].objects,
         graph=GraphResult(
@@ -112,7 +116,7 @@ def _run(
             objects=stored,
             parse_s=parse_s,
             store_s=store_s,
-            database_bytes=(directory / "Data.fs").stat().st_size,
+            database_bytes=database_bytes,
         ),
         phases=tuple(phases),
         changed=run_changed(children, plan, bars, objects_changed),
@@ -174,16 +178,20 @@ def _parse(
     return sorted(modules, key=lambda module: module.name), skipped
 
 
-def _store(address: Address, modules: Sequence[ModuleFacts], bars: ProgressBars) -> int:
-    """Store the graph through the server; return the number of objects in the database."""
+def _store(
+    address: Address, base: Base, modules: Sequence[ModuleFacts], bars: ProgressBars
+) -> tuple[int, int]:
+    """Store the graph in the database; return how many objects and bytes that has then."""
     with (
-        bars.part("Store it through ZEO", 2 * len(modules)) as advance,
+        bars.part(f"Store it: {base.title}", 2 * len(modules)) as advance,
         plain_database(address) as database,
         fresh_connection(database) as connection,
     ):
         for done in store_graph(connection, modules):
             advance(done)
-        return len(database.storage)
+        objects = len(connection._cache)  # of a storage, len() may be an estimate
+    with plain_database(address) as database:
+        return objects, database.storage.getSize()
 
 
 def _change_half(plan: Plan, bars: ProgressBars) -> int:

@@ -1,14 +1,8 @@
-"""The ZEO server of the demo: a process of its own on a free port of the loopback address.
-
-It serves a new FileStorage until the demo closes its input or is gone.
-"""
+"""The process that serves the demo's database, until the demo closes its input or is gone."""
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
-
-import ZEO
 
 from zodbcache.demo.messages import ServerJob
 from zodbcache.demo.messages import Serving
@@ -18,11 +12,9 @@ from zodbcache.demo.parent import Parent
 def main() -> None:
     parent = Parent()
     job: ServerJob = parent.receive()
-    os.chdir(job.directory)  # ZEO.server() writes its configuration to the working directory
-    (host, port), stop = ZEO.server(path=str(Path(job.directory) / "Data.fs"))
-    parent.send(Serving((host, port)))
-    parent.wait_until_gone()
-    stop()
+    with job.base.serve(Path(job.directory)) as address:
+        parent.send(Serving(address))
+        parent.wait_until_gone()
 
 
 if __name__ == "__main__":

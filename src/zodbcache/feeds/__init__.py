@@ -1,7 +1,8 @@
 """Where a base storage's changes come from.
 
-``push``: the storage calls back.  ``catchup``: asking it what changed since a
-checkpoint, one strategy for each kind of storage, in one table.
+``push``: the storage calls back.  ``poll``: the instances of a native MVCC
+storage look, and ``snapshots`` tells what each sees.  ``catchup``: asking what
+changed since a checkpoint.  One strategy for each kind of storage, in one table.
 """
 
 from __future__ import annotations
@@ -11,6 +12,19 @@ from zodbcache.feeds.catchup import CatchUp
 from zodbcache.feeds.catchup import Changes
 from zodbcache.feeds.catchup import Unsettled
 from zodbcache.feeds.catchup import catch_up_for
+from zodbcache.feeds.poll import PollFeed
 from zodbcache.feeds.push import PushFeed
+from zodbcache.feeds.snapshots import Snapshots
+from zodbcache.feeds.snapshots import snapshots_of
 
-__all__ = ["CannotCatchUp", "CatchUp", "Changes", "PushFeed", "Unsettled", "catch_up_for"]
+__all__ = [
+    "CannotCatchUp",
+    "CatchUp",
+    "Changes",
+    "PollFeed",
+    "PushFeed",
+    "Snapshots",
+    "Unsettled",
+    "catch_up_for",
+    "snapshots_of",
+]

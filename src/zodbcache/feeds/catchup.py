@@ -21,6 +21,10 @@ from ZODB.POSException import POSKeyError
 from ZODB.utils import maxtid
 from zope.interface import implementer
 
+from zodbcache.feeds.wrapped import innermost
+from zodbcache.feeds.wrapped import is_demo
+from zodbcache.feeds.wrapped import is_instance_of
+from zodbcache.feeds.wrapped import is_zeo
 from zodbcache.ids import to_bytes
 from zodbcache.ids import to_int
 from zodbcache.interfaces import ICatchUp
@@ -54,10 +58,13 @@ class CatchUp:
     def __init__(self, base: Any) -> None:
         self.base = base
 
+    asks_for_many = False
+    """Whether shared_through() asks about many witnesses at once."""
+
     @property
     def undo_goes_back(self) -> bool:
         """Whether undoing may make a revision current again that was so before."""
-        return _is_demo(_innermost(self.base))
+        return is_demo(innermost(self.base))
 
     def identity(self) -> str | None:
         """The same text whenever the same records are; None if nothing can be known again."""
@@ -158,7 +165,7 @@ class ZEOCatchUp(IteratorCatchUp):
         client that is behind after it has lost a push, perhaps because a
         wrapper inside ours had no database yet to pass it to.
         """
-        on_server = to_int(_innermost(self.base)._call("lastTransaction"))
+        on_server = to_int(innermost(self.base)._call("lastTransaction"))
         in_client = super().last_tid()
         if in_client < on_server:
             raise Unsettled(f"{self.identity()} is behind its server")
@@ -168,7 +175,7 @@ class ZEOCatchUp(IteratorCatchUp):
         last = self._last_tid_after(since)
         if last == since:
             return Changes(last, [])
-        answer = _innermost(self.base)._call("getInvalidations", to_bytes(since))
+        answer = innermost(self.base)._call("getInvalidations", to_bytes(since))
         if answer is None:
             return None
         through, oids = to_int(answer[0]), list(answer[1])
@@ -194,25 +201,24 @@ def _transactions(base: Any, start: int, stop: int | None) -> Iterator[Any]:
             close()
 
 
-def _innermost(base: Any) -> Any:
-    """The storage inside wrappers such as zc.zlibstorage, which call it ``base``."""
-    while not _is_zeo(base) and hasattr(base, "base") and not _is_demo(base):
-        base = base.base
-    return base
-
-
 def identity_of(base: Any) -> str | None:
     """A text for the records of *base*; None where a later process cannot know them again."""
-    inner = _innermost(base)
-    if isinstance(inner, MappingStorage) or _is_demo(inner):
+    inner = innermost(base)
+    if isinstance(inner, MappingStorage) or is_demo(inner):
         return None
-    if _is_zeo(inner):
+    if is_zeo(inner):
         identity = f"zeo:{inner._addr}:{inner._storage}"
     elif isinstance(getattr(inner, "_file_name", None), str):
         identity = f"file:{os.path.realpath(inner._file_name)}"
     else:
         identity = f"{_kind(inner)}:{inner.getName()}"
-    while base is not inner:  # a wrapper may give other bytes for the same record
+    return with_wrappers(base, identity)
+
+
+def with_wrappers(base: Any, identity: str) -> str:
+    """*identity* of what is innermost, as *base* gives it: wrappers may give other bytes."""
+    inner = innermost(base)
+    while base is not inner:
         identity = f"{_kind(base)}({identity})"
         base = base.base
     return identity
@@ -222,20 +228,18 @@ def _kind(base: Any) -> str:
     return f"{type(base).__module__}.{type(base).__name__}"
 
 
-def _is_demo(base: Any) -> bool:
-    """Its parts may be changed and laid over each other anew, and then share no history."""
-    return hasattr(base, "base") and hasattr(base, "changes")
+def _relstorage_catch_up(base: Any) -> CatchUp:
+    from zodbcache.feeds.relstorage import RelStorageCatchUp
+
+    return RelStorageCatchUp(base)
 
 
-def _is_zeo(base: Any) -> bool:
-    return any(
-        cls.__module__ == "ZEO.ClientStorage" and cls.__name__ == "ClientStorage"
-        for cls in type(base).__mro__
-    )
-
-
-_STRATEGIES: tuple[tuple[Callable[[Any], bool], type[CatchUp]], ...] = (
-    (lambda base: _is_zeo(_innermost(base)), ZEOCatchUp),
+_STRATEGIES: tuple[tuple[Callable[[Any], bool], Callable[[Any], CatchUp]], ...] = (
+    (
+        lambda base: is_instance_of(innermost(base), "relstorage.storage", "RelStorage"),
+        _relstorage_catch_up,
+    ),
+    (lambda base: is_zeo(innermost(base)), ZEOCatchUp),
     (IStorageIteration.providedBy, IteratorCatchUp),
     (lambda base: True, CatchUp),
 )

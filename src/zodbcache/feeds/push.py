@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from collections.abc import Sequence
+from threading import RLock
 from typing import Any
 
 from ZODB.interfaces import IStorageWrapper
 from zope.interface import implementer
 
+from zodbcache.forking import call_after_fork
 from zodbcache.ids import to_int
 from zodbcache.invalidations import InvalidationLog
 
@@ -38,6 +40,28 @@ class PushFeed:
         self._is_continuous = is_continuous
         self._on_break = on_break
         self.db: Any = None
+        self._told = b""  # the newest tid pushed since the last gap
+        self._polled = b""  # what the base said last
+        self._begin()
+        call_after_fork(self._begin)
+
+    def _begin(self) -> None:
+        self._telling = RLock()  # may be held around the database's own locks
+
+    def newest(self, tid: bytes) -> bytes:
+        """What to poll when the base says *tid*: never less than the database was told.
+
+        A base such as ZEO's raises its last tid some time after it has pushed.
+        A connection born meanwhile is not told any more; if it polled the tid
+        before, it would keep what it then reads, across the change.  It also
+        raises it some time before it says that it was disconnected.
+        """
+        with self._telling:
+            if tid != self._polled:
+                if self.db is not None and not self._is_continuous():
+                    self.db.invalidateCache()
+                self._polled = tid
+            return max(tid, self._told) if self._told else tid
 
     def invalidate(self, transaction_id: bytes, oids: Sequence[bytes], version: str = "") -> None:
         """Somebody else committed."""
@@ -45,19 +69,23 @@ class PushFeed:
             self._log.break_()
         tid = to_int(transaction_id)
         self._log.name(tid, list(oids))
-        if self.db is not None:
-            self.db.invalidate(transaction_id, oids)
+        with self._telling:
+            if self.db is not None:
+                if self._log.broken:
+                    self.db.invalidateCache()  # it may have missed what the log missed
+                self.db.invalidate(transaction_id, oids)
+            self._told = transaction_id
         self._log.advance(tid)
         if self._log.broken:
-            if self.db is not None:
-                self.db.invalidateCache()  # it may have missed what the log missed
             self._on_break()
 
     def invalidateCache(self) -> None:
         """The base storage was disconnected and may have missed anything."""
         self._log.break_()
-        if self.db is not None:
-            self.db.invalidateCache()
+        with self._telling:
+            if self.db is not None:
+                self.db.invalidateCache()
+            self._told = b""  # the base may have gone back in time
         self._on_break()
 
     def references(self, record: bytes, oids: list[bytes] | None = None) -> list[bytes]:

