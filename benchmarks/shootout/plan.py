@@ -42,7 +42,7 @@ class Storage:
 
 STORAGES = {
     "relstorage": Storage("RelStorage", ("none", "own", "cached")),
-    # One process only can open a FileStorage.
+    # One process only can open a FileStorage, or the file of ZEO's own cache.
     "filestorage": Storage("FileStorage", ("none", "cached"), ("single", "threads")),
     "zeo": Storage("ZEO", ("none", "own", "cached"), ("single", "threads")),
 }

@@ -41,7 +41,7 @@ def _check_base(base: Any) -> None:
         raise ConfigurationError(
             "MVCCAdapter is what ZODB puts around a storage",
             option=None,
-            remedy="Wrap the storage inside it",
+            remedy="Wrap the storage inside it, such as ZODB.FileStorage.FileStorage('Data.fs')",
         )
     if missing or isinstance(base, type):
         raise ConfigurationError(
