@@ -81,6 +81,11 @@ class ProcessCache:
         self.persistence.forget()  # waits for rows on their way back
         self.log.forget_all()
 
+    def begin_anew(self) -> None:
+        """Drop everything: another database begins in the place of this one."""
+        self.forget()
+        self.log.restart(self.log.breaks, self.log.end)
+
     def close(self) -> None:
         """Save what the file lacks, and give everything back.  May be called twice."""
         if not self._closed:

@@ -98,11 +98,12 @@ class Caretaker:
         try:
             if quickly and not self._catch_up.is_ready():
                 return  # invalidateCache() comes with the connection, and wakes us
-            while self._log.broken and not self._stopped:
-                self._mend()
-            self._on_ready()
-            if self._persistence.wants_restore and not self._restore(quickly):
-                self.wake()
+            with self._catch_up.conversation():
+                while self._log.broken and not self._stopped:
+                    self._mend()
+                self._on_ready()
+                if self._persistence.wants_restore and not self._restore(quickly):
+                    self.wake()
             if self._log.is_heavy and not self._persistence.wants_restore:
                 self._log.trim_through(self._persistence.save() or self._log.end)
         except Unsettled as reason:

@@ -210,6 +210,9 @@ class ISnapshots(Interface):
     that uses the instance.  May raise anything.
     """
 
+    def attend(instance):
+        """From now on the other methods may be asked about *instance*."""
+
     def point(instance, ask: bool):
         """The tid at which *instance* reads, or None if that is not known for certain.
 
@@ -248,6 +251,9 @@ class ICatchUp(Interface):
         """
 
     undo_goes_back = Attribute("Undoing may make an earlier revision current again.")
+
+    def conversation():
+        """A context manager: questions inside may be asked over one connection."""
 
     def is_ready():
         """False while the storage is not connected."""

@@ -17,6 +17,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from collections.abc import Sequence
+from heapq import nlargest
+from operator import itemgetter
 from threading import Lock
 
 from zope.interface import implementer
@@ -380,9 +382,13 @@ class InvalidationLog:
 
     def _note_witnesses(self, names: Sequence[tuple[int, int]]) -> None:
         """The newest of many: what is known of their oids from before is so no more."""
-        for oid in self._witnesses.keys() & {oid for oid, _ in names}:
-            del self._witnesses[oid]
-        for oid, tid in sorted(names, key=lambda name: -name[1])[:WITNESSES]:
+        if len(names) > WITNESSES:
+            changed = {oid for oid, _ in names}
+            self._witnesses = {
+                oid: tid for oid, tid in self._witnesses.items() if oid not in changed
+            }
+            names = nlargest(WITNESSES, names, key=itemgetter(1))
+        for oid, tid in names:
             self._note_witness(oid, tid)
 
     def witnesses(self) -> list[tuple[int, int]]:

@@ -72,7 +72,7 @@ class Persistence:
         self._closing = False
         self._is_damaged = False
         self.is_outdated = False
-        self._patience = monotonic() + PATIENCE_SECONDS
+        self._patience = 0.0  # until when reads wait; from the first one on
         self._file = self._open()
 
     def _begin(self) -> None:
@@ -279,6 +279,7 @@ class Persistence:
     def _is_confirmed(self) -> bool:
         """Whether the file may be read; the first reads wait for that a little."""
         if not self._settled.is_set():
+            self._patience = self._patience or monotonic() + PATIENCE_SECONDS
             left = self._patience - monotonic()
             if left <= 0 or not self._settled.wait(left):
                 return False

@@ -81,6 +81,7 @@ class SnapshotView:
         self._log = cache.log
         self._feed = feed
         self._snapshots = feed.snapshots
+        self._snapshots.attend(base)
         self._token: object = None
         self._session: object = None
         self._newest = 0  # the highest point of this session
@@ -139,12 +140,13 @@ class SnapshotView:
                 return found
         epoch = self._log.epoch
         answer: tuple[bytes, bytes] = self._base.load(oid, version)
-        if at < 0:
-            if not self.pin(ask=True):
-                self._base.sync(True)
-        elif self._snapshots.token(self._base) != self._token:
+        token = self._snapshots.token(self._base)
+        if at < 0 and not self.pin(ask=True):
+            self._base.sync(True)
+        if token == self._token:
+            self._admit(oid, *answer, epoch)
+        elif at >= 0:
             self.unpin()  # the base storage has a new snapshot, and told nobody
-        self._admit(oid, *answer, epoch)
         return answer
 
     def _admit(self, oid: bytes, state: bytes, serial: bytes, epoch: int) -> None:
@@ -174,10 +176,7 @@ class SnapshotView:
         return answer
 
     def prefetch(self, oids: Iterable[bytes]) -> None:
-        """Bring these objects into memory, by few questions; as the instance's prefetch.
-
-        Raises only what the base storage raises for what is no oid.
-        """
+        """Bring these objects into memory, by few questions."""
         missing = [oid for oid in oids if not self._is_near(oid)]
         for start in range(0, len(missing), PREFETCH_AT_ONCE):
             self._prefetch(missing[start : start + PREFETCH_AT_ONCE])
@@ -190,12 +189,16 @@ class SnapshotView:
 
     def _prefetch(self, oids: list[bytes]) -> None:
         epoch = self._log.epoch
+        rows = None
         if self.load.at >= 0:
-            rows = self._snapshots.fetch(self._base, [to_int(oid) for oid in oids])
-            if rows is not None:
-                found = list(rows)
-                if self._snapshots.token(self._base) == self._token:
-                    for number, state, tid in found:
-                        self._admit(to_bytes(number), state, to_bytes(tid), epoch)
+            try:
+                rows = self._snapshots.fetch(self._base, [to_int(oid) for oid in oids])
+            except Exception:  # nobody waits for it, and every load will say what is wrong
+                logger.warning("Cannot prefetch", exc_info=True)
+                self.unpin()
                 return
-        self._base.prefetch(oids)
+        if rows is None:
+            self._base.prefetch(oids)
+        elif self._snapshots.token(self._base) == self._token:
+            for number, state, tid in rows:
+                self._admit(to_bytes(number), state, to_bytes(tid), epoch)

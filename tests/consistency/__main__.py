@@ -63,6 +63,7 @@ def main() -> int:
     parser.add_argument(
         "--keep", type=Path, help="keep the journals here instead of in a temporary directory"
     )
+    parser.add_argument("--go-on", action="store_true", help="even after something was wrong")
     arguments = parser.parse_args()
     totals = Totals()
     with ExitStack() as stack:
@@ -70,7 +71,7 @@ def main() -> int:
         if arguments.base == "postgresql":
             server = stack.enter_context(postgresql())
         seed = arguments.seed
-        while totals["reads"] < arguments.reads and not totals.wrong and not totals.broken:
+        while totals["reads"] < arguments.reads:
             directory = arguments.keep or Path(
                 stack.enter_context(tempfile.TemporaryDirectory(prefix="zodbcache-consistency-"))
             )
@@ -96,6 +97,8 @@ def main() -> int:
             if server:
                 server.drop(database)
             seed += 1
+            if (totals.wrong or totals.broken) and not arguments.go_on:
+                break
     for wrong in [*totals.wrong, *totals.broken]:
         print(wrong)
     return 1 if totals.wrong or totals.broken else 0

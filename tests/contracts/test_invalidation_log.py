@@ -356,7 +356,148 @@ class TestWhatItRemembers:
         assert tier.load(X, 40) == (40, None)
 
 
+class TestFollowing:
+    def follow(self, tier: Tier, names: list[tuple[int, int]], through: int) -> bool:
+        log = tier.log
+        return log.follow(names, log.end, through, log.breaks)
+
+    def test_what_is_named_is_over_and_the_rest_goes_on(self, tier: Tier) -> None:
+        tier.admit(X, 5, known=10)
+        tier.admit(Y, 5, known=10)
+        assert self.follow(tier, [(7, 12)], 13)
+        assert tier.log.end == 13
+        assert tier.load(X, 13) is None
+        assert tier.load(Y, 13) == (5, None)
+        assert tier.log.names_since(10) == [(7, 12)]
+
+    def test_a_load_from_before_a_name_is_refused(self, tier: Tier) -> None:
+        self.follow(tier, [(7, 12)], 13)
+        assert not tier.admit(X, 5, known=11)
+        assert tier.admit(X, 12, known=12)
+        assert tier.admit(Y, 5, known=11)
+
+    def test_who_comes_second_changes_nothing(self, tier: Tier) -> None:
+        since, breaks = tier.log.end, tier.log.breaks
+        assert tier.log.follow([(7, 12), (8, 14)], since, 14, breaks)
+        assert tier.log.follow([(7, 12)], since, 12, breaks)
+        assert tier.log.end == 14
+
+    def test_not_from_beyond_the_end(self, tier: Tier) -> None:
+        assert not tier.log.follow([], 11, 14, tier.log.breaks)
+        assert tier.log.end == 10
+
+    def test_not_over_a_break(self, tier: Tier) -> None:
+        breaks = tier.log.breaks
+        tier.log.break_()
+        assert not self.follow(tier, [], 14)
+        tier.log.bridge(tier.log.breaks, [], 11)
+        assert not tier.log.follow([], 10, 14, breaks)
+        assert tier.log.end == 11
+
+    def test_more_than_it_remembers(self, forgetful: Tier) -> None:
+        forgetful.admit(X, 5, known=10)
+        forgetful.admit(Y, 5, known=10)
+        self.follow(forgetful, [(7, 12), (9, 13)], 13)
+        assert forgetful.log.start == 13
+        assert forgetful.load(X, 13) is None
+        assert forgetful.load(Y, 13) == (5, None), "what did not change stays"
+        assert not forgetful.admit(X, 5, known=12)
+
+    def test_begins_once(self) -> None:
+        tier = Tier()
+        tier.log.begin(10)
+        tier.log.begin(20)
+        assert (tier.log.start, tier.log.end, tier.log.broken) == (10, 10, False)
+
+    def test_who_was_about_to_begin_it_need_not(self) -> None:
+        tier = Tier()
+        breaks = tier.log.breaks
+        tier.log.begin(10)
+        assert not tier.log.restart(breaks, 5)
+        assert tier.log.end == 10
+
+    def test_what_is_dropped_is_named_for_the_file(self, tier: Tier) -> None:
+        tier.admit(X, 5, known=10)
+        tier.log.drop([X], 4)
+        assert tier.load(X, 10) is None
+        assert [oid for oid, _ in tier.log.names_since(10)] == [7]
+
+    def test_names_that_the_file_was_told_of_are_forgotten(self, tier: Tier) -> None:
+        self.follow(tier, [(7, 12)], 12)
+        self.follow(tier, [(8, 14)], 14)
+        tier.log.trim_through(12)
+        assert tier.log.start == 12
+        assert tier.log.names_since(12) == [(8, 14)]
+        tier.log.trim_through(99)
+        assert tier.log.start == 14
+
+    def test_heavy_when_half_full(self) -> None:
+        tier = Tier(deltas_max=10)
+        tier.log.restart(0, 10)
+        assert not tier.log.is_heavy
+        self.follow(tier, [(oid, 12) for oid in range(6)], 12)
+        assert tier.log.is_heavy
+
+
+class TestRows:
+    """Rows of the file, one by one: the rule, between the file's checkpoint and the log."""
+
+    def row(
+        self, tier: Tier, *, checkpoint: int, at: int, tid: int = 5, end_wanted: bool = False
+    ) -> bool:
+        row = (7, tid, 1, b"state")
+        return tier.log.admit_row(row, checkpoint, at, tier.log.epoch, end_wanted)
+
+    def test_within_what_the_file_vouches_for(self, tier: Tier) -> None:
+        assert self.row(tier, checkpoint=8, at=8)
+        assert self.row(tier, checkpoint=8, at=5)
+        assert not self.row(tier, checkpoint=8, at=4), "not born yet"
+        assert not self.row(tier, checkpoint=8, at=9), "the log starts at 10"
+        assert tier.load(X, 10) is None, "nobody knows whether it is current"
+
+    def test_by_the_log_from_the_checkpoint_on(self, tier: Tier) -> None:
+        tier.log.follow([(8, 12)], 10, 14, tier.log.breaks)
+        assert self.row(tier, checkpoint=10, at=14)
+        assert tier.load(X, 14) == (5, None), "promoted"
+        assert not self.row(tier, checkpoint=10, at=15), "beyond the log"
+
+    def test_what_was_named_since_is_right_only_within_the_checkpoint(self, tier: Tier) -> None:
+        tier.log.follow([(7, 12)], 10, 14, tier.log.breaks)
+        assert not self.row(tier, checkpoint=10, at=14)
+        assert self.row(tier, checkpoint=10, at=10)
+        assert not self.row(tier, checkpoint=10, at=10, end_wanted=True), "12 may be its end"
+        assert tier.load(X, 10) is None
+
+    def test_a_file_ahead_of_the_process(self, tier: Tier) -> None:
+        assert self.row(tier, checkpoint=20, at=10)
+        assert self.row(tier, checkpoint=20, at=10, end_wanted=True)
+        assert self.row(tier, checkpoint=20, at=15)
+        assert not self.row(tier, checkpoint=20, at=15, end_wanted=True)
+        assert not self.row(tier, checkpoint=20, at=15, tid=16)
+        assert tier.load(X, 10) is None, "who is behind the file does not insert"
+
+    def test_not_after_everything_was_forgotten(self, tier: Tier) -> None:
+        epoch = tier.log.epoch
+        tier.log.forget_all()
+        assert not tier.log.admit_row((7, 5, 1, b"state"), 10, 10, epoch, False)
+        assert tier.load(X, 10) is None
+
+
 class TestWitnesses:
+    def test_followed_names_are_witnesses(self, tier: Tier) -> None:
+        tier.admit(X, 5, known=10)
+        tier.log.follow([(7, 12), (9, 14)], 10, 14, tier.log.breaks)
+        assert tier.log.witnesses() == [(9, 14), (7, 12)]
+
+    def test_the_newest_of_many_names(self, tier: Tier) -> None:
+        tier.admit(X, 5, known=10)
+        names = [(100 + number, 11 + number) for number in range(200)] + [(7, 11)]
+        tier.log.follow(names, 10, 300, tier.log.breaks)
+        found = tier.log.witnesses()
+        assert found[0] == (299, 210)
+        assert len(found) == WITNESSES
+        assert (7, 5) not in found
+
     def test_they_are_the_newest_seen(self, tier: Tier) -> None:
         for tid in range(1, 10):
             tier.admit(to_bytes(100 + tid), tid, known=10)

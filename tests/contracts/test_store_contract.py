@@ -40,6 +40,12 @@ def load(store: Any, oid: int, before: int) -> Any:
     return state, to_int(tid), end and to_int(end)
 
 
+def load_at(store: Any, oid: int, at: int) -> Any:
+    """``(state, tid)`` with an int tid, or None."""
+    found = store.load_at(to_bytes(oid), at)
+    return found and (found[0], to_int(found[1]))
+
+
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS, ids=lambda one: one.__name__)
 class TestStore:
     @pytest.fixture
@@ -256,6 +262,90 @@ class TestStore:
             store.insert(oid, 5, 0, b"s" * 1000)
             load(store, hot[oid % len(hot)], 11)
         assert sum(load(store, oid, 11) is not None for oid in hot) >= 36
+
+    # Reading at a tid
+
+    def test_an_open_revision_is_seen_at_every_tid_up_to_the_checkpoint(self, store: Any) -> None:
+        store.insert(X, 5, 0, b"x5")
+        found = [load_at(store, X, at) for at in (4, 5, 10, 11)]
+        assert found == [None, (b"x5", 5), (b"x5", 5), None]
+
+    def test_a_followed_change_keeps_the_revision_through_the_old_checkpoint(
+        self, store: Any
+    ) -> None:
+        store.insert(X, 5, 0, b"x5")
+        store.follow([(X, 14)], 14)
+        assert store.checkpoint == 14
+        assert load_at(store, X, 10) == (b"x5", 5)
+        assert load_at(store, X, 11) is None, "I2: it may have ended at once"
+        assert load(store, X, 8) is None, "nobody knows the end"
+
+    def test_following_does_not_touch_what_is_as_new_as_the_name(self, store: Any) -> None:
+        store.insert(X, 12, 0, b"x12")
+        store.insert(Y, 5, 0, b"y5")
+        store.follow([(X, 12)], 14)
+        assert load_at(store, X, 14) == (b"x12", 12)
+        assert load_at(store, Y, 14) == (b"y5", 5)
+
+    def test_a_name_from_before_the_checkpoint_ends_the_revision_at_once(self, store: Any) -> None:
+        store.insert(X, 5, 0, b"x5")
+        store.follow([(X, 9)], 10)
+        assert load_at(store, X, 5) is None
+
+    def test_a_revision_beyond_the_checkpoint_is_dropped_when_it_is_named(self, store: Any) -> None:
+        store.insert(X, 12, 0, b"x12")
+        store.follow([(X, 14)], 14)
+        assert load_at(store, X, 12) is None
+
+    def test_a_bounded_end_becomes_exact_when_it_is_told(self, store: Any) -> None:
+        store.insert(X, 5, 0, b"x5")
+        store.follow([(X, 14)], 14)
+        assert store.insert(X, 5, 13, b"x5")
+        assert load(store, X, 13) == (b"x5", 5, 13)
+        assert load_at(store, X, 12) == (b"x5", 5)
+
+    def test_a_newer_revision_lives_beside_a_bounded_one(self, store: Any) -> None:
+        store.insert(X, 5, 0, b"x5")
+        store.follow([(X, 14)], 14)
+        store.insert(X, 14, 0, b"x14")
+        assert load_at(store, X, 10) == (b"x5", 5)
+        assert load_at(store, X, 14) == (b"x14", 14)
+
+    @pytest.mark.parametrize("names", [[(X,)], [(X, 5, 6)], [X], [(b"x", 5)], [(X, -1)], 7])
+    def test_what_is_no_name_is_refused(self, store: Any, names: Any) -> None:
+        with pytest.raises((TypeError, ValueError)):
+            store.follow(names, 14)
+        assert store.checkpoint == 10
+
+    def test_holding_counts_nothing(self, store: Any) -> None:
+        store.insert(X, 5, 0, b"x5")
+        before = store.stats()
+        assert store.holds(to_bytes(X), 10)
+        assert not store.holds(to_bytes(X), 11)
+        assert not store.holds(to_bytes(Y), 10)
+        assert store.stats() == before
+
+    # Promoting
+
+    def test_a_promoted_revision_is_saved_and_of_the_file(self, store: Any) -> None:
+        assert store.promote(X, 5, b"x5", 3)
+        assert load(store, X, 11) == (b"x5", 5, None)
+        assert store.unsaved() == []
+        assert store.stats()["file_hits"] == 1
+        assert store.stats()["sets"] == 0
+
+    def test_promoting_makes_room(self, make: Any) -> None:
+        store = make()
+        store.advance([], 10)
+        for oid in range(2000):
+            store.promote(oid, 5, b"s" * 1000, 0)
+        assert store.stats()["evictions"] > 0
+        assert load(store, 1999, 11) is not None
+
+    def test_promoting_yields_to_what_is_newer(self, store: Any) -> None:
+        store.insert(X, 8, 0, b"x8")
+        store.promote(X, 5, b"x5", 15)
+        assert load(store, X, 11) == (b"x8", 8, None)
 
     # Restoring
 

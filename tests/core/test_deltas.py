@@ -135,3 +135,16 @@ def test_against_a_dict(deltas, seed):
         assert len(deltas) == len(model)
         assert deltas.size_bytes >= SLOT_BYTES * len(model)
     assert {oid: deltas.get(oid) for oid in model} == model
+
+
+def test_names_with_a_tid_each(deltas):
+    deltas.name([to_bytes(1)], 7)
+    deltas.update([(1, 5), (2, 6), [3, 8]])
+    assert sorted(deltas.since(0)) == [(1, 7), (2, 6), (3, 8)]
+
+
+@pytest.mark.parametrize("names", [[(1,)], [1], [(1, -5)], [("1", 5)], 3])
+def test_what_is_no_name_is_refused(deltas, names):
+    with pytest.raises((TypeError, ValueError)):
+        deltas.update(names)
+    assert len(deltas) == 0

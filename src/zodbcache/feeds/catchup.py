@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import islice
 from time import monotonic
 from typing import Any
@@ -65,6 +66,11 @@ class CatchUp:
     def undo_goes_back(self) -> bool:
         """Whether undoing may make a revision current again that was so before."""
         return is_demo(innermost(self.base))
+
+    @contextmanager
+    def conversation(self) -> Iterator[None]:
+        """What is asked inside may be asked over one connection, and of one moment."""
+        yield
 
     def identity(self) -> str | None:
         """The same text whenever the same records are; None if nothing can be known again."""

@@ -11,15 +11,14 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Callable
-from collections.abc import Iterable
 from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import groupby
 from operator import itemgetter
 from typing import Any
 from urllib.parse import parse_qs
 from urllib.parse import urlsplit
 
-from relstorage.adapters.connmanager import connection_callback
 from relstorage.adapters.schema import Schema
 
 from zodbcache.feeds.catchup import CannotCatchUp
@@ -70,8 +69,40 @@ class _ChangeQueries:
         yield rows
 
 
+class _OverheardPoller:
+    """An instance's poller, and what it found last: every change is asked for once."""
+
+    def __init__(self, poller: Any) -> None:
+        self._poller = poller
+        self._heard: tuple[int | None, int, Any] = (None, 0, None)
+
+    def poll_invalidations(self, connection: Any, cursor: Any, since: int | None) -> Any:
+        """RelStorage's IPoller: the changes after *since*, exact, and the newest tid."""
+        answer = self._poller.poll_invalidations(connection, cursor, since)
+        self._heard = (since, answer[1], answer[0])
+        return answer
+
+    def take(self, since: int, through: int) -> list[tuple[int, int]] | None:
+        """The changes after *since* up to *through*, if they are what was found last."""
+        heard_since, heard_through, changes = self._heard
+        self._heard = (None, 0, None)  # may be long
+        if heard_since is None or changes is None:
+            return None
+        return list(changes) if heard_since <= since and heard_through == through else None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._poller, name)
+
+
 class RelStorageSnapshots(Snapshots):
     """By RelStorage's own bookkeeping, and where that may err by its database."""
+
+    def __init__(self, base: Any) -> None:
+        self._queries = _ChangeQueries(innermost(base)._adapter)
+
+    def attend(self, instance: Any) -> None:
+        adapter = innermost(instance)._adapter
+        adapter.poller = _OverheardPoller(adapter.poller)
 
     def point(self, instance: Any, *, ask: bool) -> int | None:
         storage = innermost(instance)
@@ -92,21 +123,20 @@ class RelStorageSnapshots(Snapshots):
 
     def changes(self, instance: Any, since: int) -> list[tuple[int, int]] | None:
         storage = innermost(instance)
-        rows = _ChangeQueries(storage._adapter).window(storage._load_connection.cursor, since)
+        rows = storage._adapter.poller.take(since, storage._cache.highest_visible_tid)
+        if rows is None:
+            rows = self._queries.window(storage._load_connection.cursor, since)
         return rows if len(rows) < WINDOW_ROWS else None
 
     def current_tids(self, instance: Any, oids: list[int]) -> dict[int, int]:
         storage = innermost(instance)
         return _current_tids(storage._adapter, storage._load_connection.cursor, oids)
 
-    def fetch(self, instance: Any, oids: list[int]) -> Iterable[tuple[int, bytes, int]] | None:
+    def fetch(self, instance: Any, oids: list[int]) -> list[tuple[int, bytes, int]] | None:
         if innermost(instance) is not instance:
             return None  # the wrapper may give other bytes
         cursor = instance._load_connection.cursor
-        found: Iterable[tuple[int, bytes, int]] = instance._adapter.mover.load_currents(
-            cursor, oids
-        )
-        return found
+        return list(instance._adapter.mover.load_currents(cursor, oids))
 
     def clear_own_cache(self, instance: Any) -> None:
         innermost(instance)._cache.clear()
@@ -123,6 +153,8 @@ class RelStorageCatchUp(CatchUp):
         super().__init__(base)
         self.asks_for_many = True
         self._adapter = innermost(base)._adapter
+        self._queries = _ChangeQueries(self._adapter)
+        self._open_cursor: Callable[[], Any] | None = None
 
     def identity(self) -> str:
         return with_wrappers(self.base, f"relstorage:{_address(self._adapter)}")
@@ -135,7 +167,7 @@ class RelStorageCatchUp(CatchUp):
         def ask(cursor: Any) -> Changes:
             through = max(since, self._adapter.poller.get_current_tid(cursor))
             named: list[tuple[list[bytes], int]] = []
-            for rows in _ChangeQueries(self._adapter).windows(cursor, since):
+            for rows in self._queries.windows(cursor, since):
                 for tid, group in groupby(rows, key=itemgetter(1)):
                     named.append(([to_bytes(oid) for oid, _ in group], tid))
             return Changes(through, named)
@@ -159,17 +191,30 @@ class RelStorageCatchUp(CatchUp):
                 raise CannotCatchUp("the database has lost what was committed to it")
         return 0
 
-    def _ask(self, question: Callable[[Any], Any]) -> Any:
-        """``question(cursor)``, in a snapshot of its own."""
+    @contextmanager
+    def conversation(self) -> Iterator[None]:
         manager = self._adapter.connmanager
+        opened: list[tuple[Any, Any]] = []
 
-        @connection_callback(  # type: ignore[untyped-decorator]
-            isolation_level=manager.isolation_load, read_only=True
-        )
-        def ask(_connection: Any, cursor: Any) -> Any:
-            return question(cursor)
+        def cursor() -> Any:
+            if not opened:
+                opened.append(manager.open(isolation=manager.isolation_load, read_only=True))
+            return opened[0][1]
 
-        return manager.open_and_call(ask)
+        self._open_cursor = cursor
+        try:
+            yield
+        finally:
+            self._open_cursor = None
+            if opened:
+                manager.rollback_and_close(*opened[0])
+
+    def _ask(self, question: Callable[[Any], Any]) -> Any:
+        """``question(cursor)``, in the conversation's snapshot or one of its own."""
+        if self._open_cursor is None:
+            with self.conversation():
+                return self._ask(question)
+        return question(self._open_cursor())
 
 
 def _address(adapter: Any) -> str:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from collections.abc import Iterable
 from typing import Any
 
 from zope.interface import implementer
@@ -28,6 +27,9 @@ Name = tuple[int, int]
 @implementer(ISnapshots)
 class Snapshots:
     """A storage of which nobody can tell what an instance sees: it is not cached."""
+
+    def attend(self, instance: Any) -> None:
+        """From now on the other methods may be asked about *instance*."""
 
     def point(self, instance: Any, *, ask: bool) -> int | None:
         """The tid at which *instance* reads, or None if that is not known for certain.
@@ -55,7 +57,7 @@ class Snapshots:
         """The tids of the objects' revisions that the instance sees; without what it does not."""
         return {}
 
-    def fetch(self, instance: Any, oids: list[int]) -> Iterable[tuple[int, bytes, int]] | None:
+    def fetch(self, instance: Any, oids: list[int]) -> list[tuple[int, bytes, int]] | None:
         """``(oid, state, tid)`` of many objects at once; None if the storage has no way."""
         return None
 
@@ -89,22 +91,22 @@ class MappingSnapshots(Snapshots):
         return {oid: seen[oid] for oid in oids if oid in seen}
 
 
-def _relstorage_snapshots() -> Snapshots:
+def _relstorage_snapshots(base: Any) -> Snapshots:
     from zodbcache.feeds.relstorage import RelStorageSnapshots
 
-    return RelStorageSnapshots()
+    return RelStorageSnapshots(base)
 
 
-def _unknown_snapshots() -> Snapshots:
-    logger.warning("Caching nothing: this storage does its own MVCC in a way that is not known")
+def _unknown_snapshots(base: Any) -> Snapshots:
+    logger.warning("Caching nothing: %r does its own MVCC in a way that is not known", base)
     return Snapshots()
 
 
-_STRATEGIES: tuple[tuple[Callable[[Any], bool], Callable[[], Snapshots]], ...] = (
+_STRATEGIES: tuple[tuple[Callable[[Any], bool], Callable[[Any], Snapshots]], ...] = (
     (lambda base: is_instance_of(base, "relstorage.storage", "RelStorage"), _relstorage_snapshots),
     (
         lambda base: is_instance_of(base, "ZODB.tests.MVCCMappingStorage", "MVCCMappingStorage"),
-        MappingSnapshots,
+        lambda base: MappingSnapshots(),
     ),
     (lambda base: True, _unknown_snapshots),
 )
@@ -113,4 +115,4 @@ _STRATEGIES: tuple[tuple[Callable[[Any], bool], Callable[[], Snapshots]], ...] =
 def snapshots_of(base: Any) -> Snapshots:
     """The strategy for this storage: the first row of the table that fits what is inside."""
     inner = innermost(base)
-    return next(strategy() for fits, strategy in _STRATEGIES if fits(inner))
+    return next(strategy(base) for fits, strategy in _STRATEGIES if fits(inner))

@@ -133,14 +133,14 @@ class DelegatingStorage:
         try:
             return self._base.zap_all(*args, **kwargs)
         finally:
-            self._cache.forget()
+            self._cache.begin_anew()
 
     def _cleanup(self) -> Any:
         """FileStorage: removes the database's files."""
         try:
             return self._base.cleanup()
         finally:
-            self._cache.forget()
+            self._cache.begin_anew()
 
     # The rest
 
