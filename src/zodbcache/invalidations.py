@@ -321,6 +321,16 @@ class InvalidationLog:
                 self._note_witness(number, tid)
             return self._store.insert(number, tid, end, state)
 
+    def admit_own(self, tid: int, states: Iterable[tuple[bytes, bytes | None]]) -> None:
+        """Keep what an own commit wrote; not where the state is None."""
+        with self._lock:
+            for oid, state in states:
+                if state is not None and oid not in self._shunned:
+                    number = to_int(oid)
+                    if self._is_current(number, tid, tid):
+                        self._note_witness(number, tid)
+                        self._store.insert(number, tid, 0, state)
+
     def admit_row(
         self,
         row: tuple[int, int, int, bytes],

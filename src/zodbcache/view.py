@@ -81,7 +81,7 @@ class SnapshotView:
         self._log = cache.log
         self._feed = feed
         self._snapshots = feed.snapshots
-        self._snapshots.attend(base)
+        self._inner = self._snapshots.attend(base)
         self._token: object = None
         self._session: object = None
         self._newest = 0  # the highest point of this session
@@ -110,17 +110,17 @@ class SnapshotView:
         return True
 
     def _pin(self, ask: bool) -> None:
-        point = self._snapshots.point(self._base, ask=ask)
+        point = self._snapshots.point(self._inner, ask=ask)
         if point is None:
             return
-        token = self._snapshots.token(self._base)
-        self._feed.follow(self._base, point)
-        session = self._snapshots.session(self._base)
+        token = self._snapshots.token(self._inner)
+        self._feed.follow(self._inner, point)
+        session = self._snapshots.session(self._inner)
         if session is not self._session or point < self._newest:
-            if not self._feed.shares_history(self._base, point):
+            if not self._feed.shares_history(self._inner, point):
                 return
             self._session = session
-        if self._snapshots.token(self._base) == token:
+        if self._snapshots.token(self._inner) == token:
             self._newest = point
             self._token = token
             self.load.at = point
@@ -140,7 +140,7 @@ class SnapshotView:
                 return found
         epoch = self._log.epoch
         answer: tuple[bytes, bytes] = self._base.load(oid, version)
-        token = self._snapshots.token(self._base)
+        token = self._snapshots.token(self._inner)
         if at < 0 and not self.pin(ask=True):
             self._base.sync(True)
         if token == self._token:
@@ -190,15 +190,15 @@ class SnapshotView:
     def _prefetch(self, oids: list[bytes]) -> None:
         epoch = self._log.epoch
         rows = None
-        if self.load.at >= 0:
+        if self.load.at >= 0 and self._inner is self._base:  # a wrapper may give other bytes
             try:
-                rows = self._snapshots.fetch(self._base, [to_int(oid) for oid in oids])
+                rows = self._snapshots.fetch(self._inner, [to_int(oid) for oid in oids])
             except Exception:  # nobody waits for it, and every load will say what is wrong
                 logger.warning("Cannot prefetch", exc_info=True)
                 self.unpin()
                 return
         if rows is None:
             self._base.prefetch(oids)
-        elif self._snapshots.token(self._base) == self._token:
+        elif self._snapshots.token(self._inner) == self._token:
             for number, state, tid in rows:
                 self._admit(to_bytes(number), state, to_bytes(tid), epoch)

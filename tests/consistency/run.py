@@ -58,10 +58,11 @@ class Totals:
         self.seconds += other.seconds
 
     def __str__(self) -> str:
-        counts = ", ".join(f"{name} {count}" for name, count in sorted(self.counts.items()))
-        return (
-            f"{counts}, broken {len(self.broken)}, wrong={len(self.wrong)} in {self.seconds:.0f} s"
-        )
+        counts = [f"{name} {count}" for name, count in sorted(self.counts.items())]
+        kinds = Counter(wrong.kind for wrong in self.wrong)
+        of_which = "".join(f" ({kind} {count})" for kind, count in sorted(kinds.items()))
+        ends = f"broken {len(self.broken)}, wrong={len(self.wrong)}{of_which}"
+        return ", ".join([*counts, f"{ends} in {self.seconds:.0f} s"])
 
 
 def run(

@@ -24,7 +24,7 @@ class PollFeed:
     """Continues *log* by what instances see; one for all of them.
 
     *on_break*: ``f()``, called when something is to be done that takes long;
-    must return at once.  *on_other_history*: ``f()``, called when an instance
+    must return at once.  *on_other_history*: ``f()``, called when one
     sees another history of the database than the one that was cached.
     """
 
@@ -41,8 +41,8 @@ class PollFeed:
         self._on_break = on_break
         self._on_other_history = on_other_history
 
-    def follow(self, instance: Any, point: int) -> None:
-        """*instance* sees everything up to *point*: so does the log after this, if that is quick.
+    def follow(self, storage: Any, point: int) -> None:
+        """*storage* sees everything up to *point*: so does the log after this, if that is quick.
 
         Otherwise it stays behind until the caretaker has asked, and what is
         read beyond its end is a miss.
@@ -53,7 +53,7 @@ class PollFeed:
             return
         since, breaks = log.end, log.breaks
         if point > since:
-            names = None if log.broken else self.snapshots.changes(instance, since)
+            names = None if log.broken else self.snapshots.changes(storage, since)
             if names is None:
                 if not log.broken:
                     log.break_()
@@ -62,7 +62,7 @@ class PollFeed:
         if log.broken or log.is_heavy:
             self._on_break()
 
-    def shares_history(self, instance: Any, point: int) -> bool:
+    def shares_history(self, storage: Any, point: int) -> bool:
         """Whether a new session sees the history that the log tells.
 
         Its server may be a copy, restored or promoted, that lost commits.
@@ -72,7 +72,7 @@ class PollFeed:
         asked = [witness for witness in known if witness[1] <= point][:WITNESSES_ASKED]
         if not known:
             return True
-        current = self.snapshots.current_tids(instance, [oid for oid, _ in asked]) if asked else {}
+        current = self.snapshots.current_tids(storage, [oid for oid, _ in asked]) if asked else {}
         for oid, tid in asked:
             if current.get(oid) == tid:
                 return True

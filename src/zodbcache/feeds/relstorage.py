@@ -100,12 +100,12 @@ class RelStorageSnapshots(Snapshots):
     def __init__(self, base: Any) -> None:
         self._queries = _ChangeQueries(innermost(base)._adapter)
 
-    def attend(self, instance: Any) -> None:
-        adapter = innermost(instance)._adapter
-        adapter.poller = _OverheardPoller(adapter.poller)
-
-    def point(self, instance: Any, *, ask: bool) -> int | None:
+    def attend(self, instance: Any) -> Any:
         storage = innermost(instance)
+        storage._adapter.poller = _OverheardPoller(storage._adapter.poller)
+        return storage
+
+    def point(self, storage: Any, *, ask: bool) -> int | None:
         if hasattr(storage.load, "stale_error"):
             return None  # every read of it is to fail
         believed: int | None = storage._cache.highest_visible_tid
@@ -114,32 +114,27 @@ class RelStorageSnapshots(Snapshots):
         current: int = storage._adapter.poller.get_current_tid(storage._load_connection.cursor)
         return None if believed not in (None, current) else current or None
 
-    def token(self, instance: Any) -> object:
-        storage = innermost(instance)
+    def token(self, storage: Any) -> object:
         return storage._cache.highest_visible_tid, storage._load_connection.connection
 
-    def session(self, instance: Any) -> object:
-        return innermost(instance)._load_connection.connection
+    def session(self, storage: Any) -> object:
+        return storage._load_connection.connection
 
-    def changes(self, instance: Any, since: int) -> list[tuple[int, int]] | None:
-        storage = innermost(instance)
+    def changes(self, storage: Any, since: int) -> list[tuple[int, int]] | None:
         rows = storage._adapter.poller.take(since, storage._cache.highest_visible_tid)
         if rows is None:
             rows = self._queries.window(storage._load_connection.cursor, since)
         return rows if len(rows) < WINDOW_ROWS else None
 
-    def current_tids(self, instance: Any, oids: list[int]) -> dict[int, int]:
-        storage = innermost(instance)
+    def current_tids(self, storage: Any, oids: list[int]) -> dict[int, int]:
         return _current_tids(storage._adapter, storage._load_connection.cursor, oids)
 
-    def fetch(self, instance: Any, oids: list[int]) -> list[tuple[int, bytes, int]] | None:
-        if innermost(instance) is not instance:
-            return None  # the wrapper may give other bytes
-        cursor = instance._load_connection.cursor
-        return list(instance._adapter.mover.load_currents(cursor, oids))
+    def fetch(self, storage: Any, oids: list[int]) -> list[tuple[int, bytes, int]] | None:
+        cursor = storage._load_connection.cursor
+        return list(storage._adapter.mover.load_currents(cursor, oids))
 
-    def clear_own_cache(self, instance: Any) -> None:
-        innermost(instance)._cache.clear()
+    def clear_own_cache(self, storage: Any) -> None:
+        storage._cache.clear()
 
 
 def _current_tids(adapter: Any, cursor: Any, oids: list[int]) -> dict[int, int]:

@@ -28,57 +28,61 @@ Name = tuple[int, int]
 class Snapshots:
     """A storage of which nobody can tell what an instance sees: it is not cached."""
 
-    def attend(self, instance: Any) -> None:
-        """From now on the other methods may be asked about *instance*."""
+    def attend(self, instance: Any) -> Any:
+        """Begin to attend to *instance*; return the storage inside it.
 
-    def point(self, instance: Any, *, ask: bool) -> int | None:
-        """The tid at which *instance* reads, or None if that is not known for certain.
+        That is what the other methods are asked about, by the thread that uses it.
+        """
+        return innermost(instance)
 
-        *ask*: what the instance believes may be wrong; ask its database.
+    def point(self, storage: Any, *, ask: bool) -> int | None:
+        """The tid at which *storage* reads, or None if that is not known for certain.
+
+        *ask*: what it believes may be wrong; ask its database.
         """
         return None
 
-    def token(self, instance: Any) -> object:
+    def token(self, storage: Any) -> object:
         """Something that is equal as long as the point did not move."""
         return None
 
-    def session(self, instance: Any) -> object:
-        """What connects the instance to its database; another one may see another history."""
+    def session(self, storage: Any) -> object:
+        """What connects it to its database; another one may see another history."""
         return None
 
-    def changes(self, instance: Any, since: int) -> list[Name] | None:
-        """``(oid, tid)`` of what changed after *since* up to the instance's point.
+    def changes(self, storage: Any, since: int) -> list[Name] | None:
+        """``(oid, tid)`` of what changed after *since* up to the point.
 
         None if that cannot be told, or not quickly.
         """
         return None
 
-    def current_tids(self, instance: Any, oids: list[int]) -> dict[int, int]:
-        """The tids of the objects' revisions that the instance sees; without what it does not."""
+    def current_tids(self, storage: Any, oids: list[int]) -> dict[int, int]:
+        """The tids of the objects' revisions that it sees, as far as it does."""
         return {}
 
-    def fetch(self, instance: Any, oids: list[int]) -> list[tuple[int, bytes, int]] | None:
+    def fetch(self, storage: Any, oids: list[int]) -> list[tuple[int, bytes, int]] | None:
         """``(oid, state, tid)`` of many objects at once; None if the storage has no way."""
         return None
 
-    def clear_own_cache(self, instance: Any) -> None:
+    def clear_own_cache(self, storage: Any) -> None:
         """Empty what the storage caches by itself, for all instances."""
 
 
 class MappingSnapshots(Snapshots):
     """MVCCMappingStorage of ZODB's tests: all its transactions are in memory."""
 
-    def point(self, instance: Any, *, ask: bool) -> int | None:
-        return to_int(instance._polled_tid) if instance._polled_tid else None
+    def point(self, storage: Any, *, ask: bool) -> int | None:
+        return to_int(storage._polled_tid) if storage._polled_tid else None
 
-    def token(self, instance: Any) -> object:
-        return instance._polled_tid
+    def token(self, storage: Any) -> object:
+        return storage._polled_tid
 
-    def changes(self, instance: Any, since: int) -> list[Name] | None:
-        point = to_int(instance._polled_tid)
+    def changes(self, storage: Any, since: int) -> list[Name] | None:
+        point = to_int(storage._polled_tid)
         names: list[Name] = []
-        with instance._main_lock:
-            for tid_bytes, transaction in instance._transactions.items():
+        with storage._main_lock:
+            for tid_bytes, transaction in storage._transactions.items():
                 tid = to_int(tid_bytes)
                 if since < tid <= point:
                     names += ((to_int(oid), tid) for oid in transaction.data)
@@ -86,8 +90,8 @@ class MappingSnapshots(Snapshots):
                     return None
         return names
 
-    def current_tids(self, instance: Any, oids: list[int]) -> dict[int, int]:
-        seen = {to_int(oid): to_int(tid) for oid, (_, tid) in instance._data_snapshot.items()}
+    def current_tids(self, storage: Any, oids: list[int]) -> dict[int, int]:
+        seen = {to_int(oid): to_int(tid) for oid, (_, tid) in storage._data_snapshot.items()}
         return {oid: seen[oid] for oid in oids if oid in seen}
 
 

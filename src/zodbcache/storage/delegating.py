@@ -53,19 +53,25 @@ class DelegatingStorage:
 
     def store(self, oid: bytes, serial: bytes, data: bytes, version: str, transaction: Any) -> Any:
         """IStorage."""
-        with self._distrusting():
+        try:
             result = self._base.store(oid, serial, data, version, transaction)
+        except ConflictError as error:
+            self._distrust(error)
+            raise
         self._writing[id(transaction)].store(oid, data)
         return result
 
+    def _distrust(self, error: ConflictError) -> None:
+        """A conflict may come of a revision that should never have been cached."""
+        if error.oid is not None:
+            self._store.forget(to_int(error.oid))
+
     @contextmanager
     def _distrusting(self) -> Iterator[None]:
-        """A conflict may come of a revision that should never have been cached."""
         try:
             yield
         except ConflictError as error:
-            if error.oid is not None:
-                self._store.forget(to_int(error.oid))
+            self._distrust(error)
             raise
 
     def tpc_vote(self, transaction: Any) -> Any:

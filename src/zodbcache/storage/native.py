@@ -19,6 +19,7 @@ from zodbcache.cache import ProcessCache
 from zodbcache.config import CacheOptions
 from zodbcache.feeds import PollFeed
 from zodbcache.feeds import snapshots_of
+from zodbcache.feeds.wrapped import innermost
 from zodbcache.ids import to_int
 from zodbcache.storage.delegating import DelegatingStorage
 from zodbcache.storage.written import Written
@@ -48,7 +49,9 @@ class CachedMVCCStorage(DelegatingStorage):
     def first(cls, base: Any, options: CacheOptions) -> CachedMVCCStorage:
         """The instance that ZODB makes the others from."""
         snapshots = snapshots_of(base)
-        cache = ProcessCache(base, options, on_clear=lambda: snapshots.clear_own_cache(base))
+        cache = ProcessCache(
+            base, options, on_clear=lambda: snapshots.clear_own_cache(innermost(base))
+        )
         feed = PollFeed(
             cache.log,
             snapshots,
@@ -157,9 +160,7 @@ class CachedMVCCStorage(DelegatingStorage):
             return
         if written.deleted:  # nor what has no revision any more
             self._log.drop(list(written.deleted), tid)
-        for oid, state in written.states.items():
-            if state is not None:
-                self._log.admit(oid, tid, 0, state, known=tid)
+        self._log.admit_own(tid, written.states.items())
 
     def _copy_transactions_from(self, other: Any, *args: Any) -> None:
         """As the base storage does it; the copies are older than what is cached."""

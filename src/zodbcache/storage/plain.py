@@ -94,9 +94,7 @@ class CachedStorage(DelegatingStorage):
             self._log.shun(written.undone)
         if self._log.broken:
             self._caretaker.wake()
-        for oid, state in written.states.items():
-            if state is not None:
-                self._log.admit(oid, change.tid, 0, state, known=change.tid)
+        self._log.admit_own(change.tid, written.states.items())
 
     def _copy_transactions_from(self, other: Any, *args: Any) -> None:
         """Through this storage, so that the copies are named like any commit."""
