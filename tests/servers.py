@@ -6,7 +6,9 @@ A test module asks for them with ``pytest_plugins = ["servers"]``.
 - PostgreSQL comes in a wheel; one server runs for the whole session, started by
   the first test that needs it.
 - MySQL or MariaDB is the server that ``ZODBCACHE_TEST_MYSQL`` names, as in
-  ``mysql://user:password@host:port``; without it, its tests are skipped.
+  ``mysql://user:password@host:port``; without it, its tests are skipped.  So are
+  those with history, or without, if RelStorage's SQL is an error there.  MySQL
+  8.0 runs all of them.
 
 Each test has databases of its own, dropped when it ends.
 """
@@ -23,6 +25,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from contextlib import contextmanager
 from contextlib import suppress
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 from typing import Protocol
@@ -35,6 +38,14 @@ MYSQL_VARIABLE = "ZODBCACHE_TEST_MYSQL"
 _NOT_DURABLE = ("fsync", "synchronous_commit", "full_page_writes")
 """Settings of PostgreSQL that only a crash of the machine would need."""
 
+_REFUSALS = frozenset(
+    {
+        1005,  # Can't create table: MariaDB, of a reference between columns of two types
+        1064,  # You have an error in your SQL syntax
+        3780,  # Referencing and referenced column are incompatible: MySQL from 9.0
+    }
+)
+
 _numbers = itertools.count(1)
 
 
@@ -44,6 +55,9 @@ def _unique_name(prefix: str = "zodbcache") -> str:
 
 class Server(Protocol):
     """Has databases of one kind."""
+
+    def refusal(self, keep_history: bool) -> str | None:
+        """Why RelStorage cannot have databases here; None if it can."""
 
     def create(self, keep_history: bool) -> str:
         """Make an empty database; return its name."""
@@ -70,6 +84,9 @@ class SQLite:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
 
+    def refusal(self, keep_history: bool) -> str | None:
+        return None
+
     def create(self, keep_history: bool) -> str:
         return _unique_name()
 
@@ -89,6 +106,9 @@ class PostgreSQL:
     def __init__(self, server_dsn: str) -> None:
         self._server_dsn = server_dsn
         self._templates: dict[bool, str] = {}
+
+    def refusal(self, keep_history: bool) -> str | None:
+        return None
 
     def create(self, keep_history: bool) -> str:
         if keep_history not in self._templates:
@@ -142,12 +162,36 @@ class MySQL:
             "user": parts.username,
             "password": parts.password or "",
         }
+        self._refusals: dict[bool, str | None] = {}
+
+    def refusal(self, keep_history: bool) -> str | None:
+        """Found by trying, once: RelStorage takes MariaDB for MySQL, and some servers for newer."""
+        if keep_history not in self._refusals:
+            self._refusals[keep_history] = self._try(keep_history)
+        return self._refusals[keep_history]
+
+    def _try(self, keep_history: bool) -> str | None:
+        import pymysql
+        import ZODB
+
+        name = self.create(keep_history)
+        try:
+            with closing(_open(self, name, keep_history=keep_history)) as storage:
+                ZODB.DB(storage)  # commits a root
+        except pymysql.err.MySQLError as error:
+            if error.args[0] not in _REFUSALS:
+                raise
+            mode = "with history" if keep_history else "without history"
+            return f"RelStorage {version('RelStorage')} on {self.version()}, {mode}: {error.args[1]}"
+        finally:
+            self.drop(name)
+        return None
 
     def version(self) -> str:
         with self._cursor() as cursor:
             cursor.execute("SELECT version()")
-            (version,) = cursor.fetchone()
-            return str(version)
+            (found,) = cursor.fetchone()
+            return str(found)
 
     def create(self, keep_history: bool) -> str:
         name = _unique_name()
@@ -228,10 +272,7 @@ def mysql_server() -> MySQL:
     uri = os.environ.get(MYSQL_VARIABLE)
     if not uri:
         pytest.skip(f"{MYSQL_VARIABLE} names no server (mysql://user:password@host:port)")
-    server = MySQL(uri)
-    if "MariaDB" in server.version():
-        pytest.skip("RelStorage speaks MySQL's SQL, and MariaDB's has become another")
-    return server
+    return MySQL(uri)
 
 
 class RelStorages:
@@ -242,9 +283,13 @@ class RelStorages:
         self._databases: dict[tuple[str, bool, str], str] = {}
         self._opened: list[Any] = []
 
-    def have(self, kind: str) -> Server:
-        """The server of *kind*; skips the test if there is none."""
-        return self._server_of_kind(kind)
+    def have(self, kind: str, keep_history: bool) -> Server:
+        """The server of *kind*; skips the test if there is none that can."""
+        server = self._server_of_kind(kind)
+        refusal = server.refusal(keep_history)
+        if refusal:
+            pytest.skip(refusal)
+        return server
 
     def __call__(
         self, kind: str, *, keep_history: bool = True, name: str = "Data", **options: Any
@@ -254,7 +299,7 @@ class RelStorages:
         *kind*: ``SQLite``, ``PostgreSQL`` or ``MySQL``.  *options*: RelStorage's,
         such as ``blob_dir``.
         """
-        server = self.have(kind)
+        server = self.have(kind, keep_history)
         key = kind, keep_history, name
         if key not in self._databases:
             self._databases[key] = server.create(keep_history)
@@ -265,8 +310,8 @@ class RelStorages:
     def close(self) -> None:
         for storage in self._opened:
             storage.close()
-        for (kind, _, _), database in self._databases.items():
-            self.have(kind).drop(database)
+        for (kind, keep_history, _), database in self._databases.items():
+            self.have(kind, keep_history).drop(database)
 
 
 @pytest.fixture

@@ -323,13 +323,16 @@ class InvalidationLog:
 
     def admit_own(self, tid: int, states: Iterable[tuple[bytes, bytes | None]]) -> None:
         """Keep what an own commit wrote; not where the state is None."""
+        kept = []
         with self._lock:
             for oid, state in states:
                 if state is not None and oid not in self._shunned:
                     number = to_int(oid)
                     if self._is_current(number, tid, tid):
-                        self._note_witness(number, tid)
                         self._store.insert(number, tid, 0, state)
+                        kept.append(number)
+            for number in kept[:WITNESSES]:
+                self._note_witness(number, tid)
 
     def admit_row(
         self,

@@ -33,6 +33,7 @@ def postgresql() -> Iterator[Any]:
     keeper = subprocess.Popen(
         [sys.executable, "-c", "import servers; servers.serve_postgresql()"],
         cwd=TESTS,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -40,7 +41,9 @@ def postgresql() -> Iterator[Any]:
     )
     with keeper:
         assert keeper.stdout is not None
-        yield servers.PostgreSQL(keeper.stdout.readline().strip())
+        dsn = keeper.stdout.readline().strip()
+        assert dsn, "the PostgreSQL server did not start"
+        yield servers.PostgreSQL(dsn)
 
 
 def main() -> int:

@@ -74,7 +74,7 @@ def test_right(polled: int, found: list[tuple[int, int]]) -> None:
     ("polled", "found", "kind"),
     [
         (5, [(X, 10), (Y, 30)], "revision"),  # no read point has both
-        (6, [(X, 20), (Y, 10)], "view"),  # Y's change had finished before
+        (7, [(X, 20), (Y, 10)], "view"),  # Y's change had finished before
         (2, [(X, 20), (Y, 10)], "view"),  # X's change was made later
         (6, [(X, 15)], "revision"),  # never committed
         (6, [(X, 0), (Y, 30)], "view"),  # not gone yet

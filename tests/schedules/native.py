@@ -12,10 +12,13 @@ from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextlib import suppress
 from pathlib import Path
+from random import Random
 from typing import Any
 
 from ZODB.Connection import TransactionMetaData
+from ZODB.POSException import ConflictError
 from ZODB.POSException import POSKeyError
 from ZODB.POSException import ReadConflictError
 from ZODB.utils import p64
@@ -47,6 +50,14 @@ def read(instance: Any, oid: int) -> Any:
     except POSKeyError as error:
         return type(error).__name__
     return state, u64(tid)
+
+
+def outcome(method: Callable[..., Any], *args: Any) -> Any:
+    """What it returns, or the name of what it raises."""
+    try:
+        return method(*args)
+    except POSKeyError as error:
+        return type(error).__name__
 
 
 def read_all(instance: Any, oids: Iterable[int] = OIDS) -> dict[int, Any]:
@@ -136,7 +147,7 @@ class Site:
     def outside(self) -> Any:
         """The database with no cache of ours, as another process has it."""
         if self._outside is None:
-            self._outside = self._open_base()
+            self._outside = self._open_base(cache_local_mb=0)  # its own cache errs, too
         return self._outside
 
     def open(self, *, base_options: dict[str, Any] | None = None, **options: Any) -> Any:
@@ -254,3 +265,147 @@ class Copies:
     def close(self) -> None:
         for storage in self._opened:
             storage.close()
+
+
+class Steps:
+    """Three cached instances, each with an unwrapped one that polls when it does.
+
+    *storage*: ``f()``, opens the cached storage anew.  *outside*: an
+    unwrapped instance of the same database.
+    """
+
+    def __init__(self, random: Random, *, storage: Callable[[], Any], outside: Any) -> None:
+        self._random = random
+        self._open = storage
+        self._outside = outside
+        self._committer = outside.new_instance()
+        self._pairs: list[tuple[Any, Any]] = []
+        self._storage: Any = None
+        self._open_all()
+
+    def _open_all(self) -> None:
+        self._storage = self._open()
+        self._pairs = [self._pair() for _ in range(3)]
+
+    def _pair(self) -> tuple[Any, Any]:
+        pair = self._storage.new_instance(), self._outside.new_instance()
+        self._poll(*pair)
+        return pair
+
+    def _poll(self, cached: Any, plain: Any) -> None:
+        poll(cached)
+        poll(plain)
+
+    def run(self, count: int) -> None:
+        actions = {
+            self._read: 60,
+            self._poll_one: 25,
+            self._commit_outside: 12,
+            self._commit: 10,
+            self._commit_during_load: 6,
+            self._commit_during_poll: 4,
+            self._abort: 3,
+            self._read_before: 5,
+            self._exchange: 2,
+            self._clear: 1,
+            self._save: 2,
+            self._pack: 0.5,
+            self._settle: 5,
+            self._restart: 0.7,
+        }
+        for _ in range(count):
+            (action,) = self._random.choices(list(actions), list(actions.values()))
+            action(*self._random.choice(self._pairs))
+        for pair in self._pairs:
+            self._poll(*pair)
+            check(*pair)
+        self._storage.close()
+
+    def _some(self, most: int = 3) -> list[int]:
+        return self._random.sample(OIDS, self._random.randint(1, most))
+
+    def _read(self, cached: Any, plain: Any) -> None:
+        for oid in self._some(8):
+            assert read(cached, oid) == read(plain, oid)
+
+    def _read_before(self, cached: Any, plain: Any) -> None:
+        for oid in self._some():
+            _, tid = plain.load(p64(oid))
+            before = p64(u64(tid) + self._random.choice((0, 1)))
+            expected = outcome(plain.loadBefore, p64(oid), before)
+            found = outcome(cached.loadBefore, p64(oid), before)
+            assert (
+                found == expected
+                or (  # MVCCMappingStorage tells of what comes after, too
+                    found[:2] == expected[:2]
+                    and found[2] is None
+                    and u64(expected[2]) > cached.load.at
+                )
+            )
+
+    def _poll_one(self, cached: Any, plain: Any) -> None:
+        self._poll(cached, plain)
+
+    def _commit_outside(self, cached: Any, plain: Any) -> None:
+        commit(self._committer, self._some(self._random.choice((2, 15))))
+
+    def _commit(self, cached: Any, plain: Any) -> None:
+        commit(cached, self._some())
+        self._poll(cached, plain)
+        self._read(cached, plain)
+
+    def _abort(self, cached: Any, plain: Any) -> None:
+        transaction = TransactionMetaData()
+        cached.tpc_begin(transaction)
+        for oid in self._some():
+            with suppress(ConflictError):
+                cached.store(p64(oid), cached.load(p64(oid))[1], b"aborted", "", transaction)
+        cached.tpc_abort(transaction)
+        self._poll(cached, plain)
+
+    def _commit_during_load(self, cached: Any, plain: Any) -> None:
+        oids = self._some()
+        with suppress(AssertionError), stepping(base_of(cached), "load", after=self._meanwhile):
+            cached.load(p64(oids[0]))
+        self._read(cached, plain)
+
+    def _commit_during_poll(self, cached: Any, plain: Any) -> None:
+        def meanwhile() -> None:
+            poll(plain)
+            self._meanwhile()
+
+        with stepping(vars(cached)["_base"], "poll_invalidations", after=meanwhile):
+            poll(cached)
+
+    def _meanwhile(self) -> None:
+        commit(self._committer, self._some())
+        if self._random.random() < 0.5:
+            pair = self._pair()
+            self._read(*pair)
+            for instance in pair:
+                instance.release()
+
+    def _exchange(self, cached: Any, plain: Any) -> None:
+        self._pairs.remove((cached, plain))
+        cached.release()
+        plain.release()
+        self._pairs.append(self._pair())
+
+    def _clear(self, cached: Any, plain: Any) -> None:
+        self._storage._cache.clear()
+
+    def _save(self, cached: Any, plain: Any) -> None:
+        self._storage._persistence.save()
+        self._storage._store.check()
+
+    def _settle(self, cached: Any, plain: Any) -> None:
+        settle(self._storage)
+
+    def _pack(self, cached: Any, plain: Any) -> None:
+        self._storage._cache.forget()
+
+    def _restart(self, cached: Any, plain: Any) -> None:
+        self._storage.close()
+        for _, oracle in self._pairs:
+            oracle.release()
+        self._open_all()

@@ -8,19 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
 from ZODB.Connection import TransactionMetaData
-from ZODB.POSException import POSKeyError
+from ZODB.POSException import ConflictError
+from ZODB.POSException import ReadConflictError
 from ZODB.utils import p64
 from ZODB.utils import u64
+
+import zodbcache
 
 from .native import OIDS
 from .native import Copies
 from .native import Site
+from .native import Steps
 from .native import W
 from .native import X
 from .native import Y
@@ -31,6 +36,7 @@ from .native import check_seen
 from .native import commit
 from .native import drop_connection
 from .native import hits
+from .native import outcome
 from .native import poll
 from .native import read
 from .native import read_all
@@ -497,6 +503,11 @@ class TestOtherHistories:
             poll(instance)
             settle(storage)
             assert check_seen(instance)
+        commit(replica, [Z])
+        for instance in (a, b):
+            poll(instance)
+            settle(storage)
+            check_seen(instance)
         before = hits(storage)
         poll(a)
         assert check_seen(a) == 2 * len(OIDS)
@@ -639,3 +650,571 @@ class TestPacks:
         assert read(b, u64(doomed._p_oid)) == "POSKeyError"
         outside.close()
         site.close()
+
+
+class TestStaleReplicas:
+    """An instance's server is behind what RelStorage has polled."""
+
+    @pytest.fixture
+    def replica(self, copies: Copies, town: Site) -> Callable[..., Any]:
+        """Open the cache at the primary; new connections find an older replica."""
+
+        def open_(revert: bool) -> tuple[Any, Any, Any]:
+            storage = town.open()
+            a, b = storage.new_instance(), storage.new_instance()
+            for instance in (a, b):
+                poller = base_of(instance)._adapter.poller
+                inner = getattr(poller, "_poller", poller)
+                inner.transactions_may_go_backwards = True
+                inner.revert_when_stale = revert
+                poll(instance)
+                read_all(instance)
+            copies.copy("first", "replica")
+            town.commit(X, Y)
+            for instance in (a, b):
+                poll(instance)
+                check_seen(instance)
+            copies.point_to("replica")
+            drop_connection(b)
+            return storage, a, b
+
+        return open_
+
+    def test_reading_from_it_conflicts(self, replica: Any, copies: Copies) -> None:
+        storage, a, b = replica(revert=False)
+        before = hits(storage)
+        assert poll(b) is None
+        for oid in OIDS:
+            with pytest.raises(ReadConflictError):
+                b.load(p64(oid))
+        assert hits(storage) == before
+        assert check_seen(a) == 2 * len(OIDS)
+        copies.point_to("first")  # it has caught up
+        drop_connection(b)
+        poll(b)
+        assert check_seen(b) == 2 * len(OIDS)
+        check_seen(a)
+
+    def test_reverting_to_it_reads_what_it_has(self, replica: Any, copies: Copies) -> None:
+        storage, a, b = replica(revert=True)
+        for _ in range(2):
+            poll(b)
+            settle(storage)
+            assert check_seen(b) == 2 * len(OIDS)
+            check_seen(a)
+        copies.point_to("first")
+        drop_connection(b)
+        for instance in (a, b, a, b):
+            poll(instance)
+            settle(storage)
+            check_seen(instance)
+
+
+class TestHugeTransactions:
+    """More changes than a poll asks for, or than are remembered."""
+
+    @pytest.fixture
+    def small_window(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        from zodbcache.feeds import relstorage
+
+        names, table, tid = relstorage._names, relstorage._table, relstorage._tid
+        after = names.where(tid > table.bindparam("tid")).order_by(tid).limit(10).prepared()
+        after.__set_name__(relstorage._ChangeQueries, "_after")
+        monkeypatch.setattr(relstorage._ChangeQueries, "_after", after)
+        monkeypatch.setattr(relstorage, "WINDOW_ROWS", 10)
+
+    @pytest.mark.parametrize("changed", [9, 10, 11, 15])
+    @pytest.mark.parametrize("at_once", [True, False])
+    def test_more_than_a_window(
+        self, site: Site, small_window: None, changed: int, at_once: bool
+    ) -> None:
+        storage = site.open()
+        a, b = storage.new_instance(), storage.new_instance()
+        for instance in (a, b):
+            poll(instance)
+            read_all(instance)
+        old = site.oracle()
+        breaks = storage._log.breaks
+        poll(b)
+        oids = OIDS[:changed]
+        for group in [oids] if at_once else [oids[:6], oids[4:]]:
+            site.commit(*group)
+        with stepping(storage._caretaker, "_mend") if changed >= 10 else nullcontext():
+            storage._caretaker.wake = lambda: None  # takes its time
+            poll(b)
+            check(b, site.oracle())
+            check(a, old)
+            del storage._caretaker.wake
+            storage._caretaker.wake()
+            settle(storage)
+        assert (storage._log.breaks > breaks) == (changed >= 10)
+        check(a, old)
+        poll(b)
+        before = hits(storage)
+        assert [read(b, oid) for oid in OIDS[changed:]] == [
+            read(site.oracle(), oid) for oid in OIDS[changed:]
+        ]
+        assert hits(storage) == before + len(OIDS) - changed
+        check(b, site.oracle())
+        check(a, old)
+
+    @pytest.mark.parametrize("per_commit", [1, 4, 12])
+    def test_more_than_are_remembered(self, site: Site, per_commit: int) -> None:
+        """The file is told before names are forgotten; what did not change stays in it."""
+        storage = site.open(cache_delta_size_limit=10)
+        a = storage.new_instance()
+        poll(a)
+        read_all(a)
+        storage._persistence.save()
+        for first in range(0, 12, per_commit):
+            site.commit(*OIDS[first : first + per_commit])
+            poll(a)
+            settle(storage)
+            check(a, site.oracle())
+        storage._cache.store.clear()  # what is not in the file is lost
+        storage.close()
+        again = site.open(cache_delta_size_limit=10)
+        b = again.new_instance()
+        poll(b)
+        before = hits(again)
+        expected = read_all(site.oracle(), OIDS[12:])
+        assert read_all(b, OIDS[12:]) == expected
+        assert hits(again) == before + len(expected)
+        check(b, site.oracle())
+
+
+class TestFiles:
+    def test_reads_below_and_above_the_checkpoint(self, site: Site) -> None:
+        """A is behind the file that another process has advanced; C is ahead of it."""
+        storage = site.open()
+        a = storage.new_instance()
+        poll(a)
+        old = site.oracle()
+        other = site.open()
+        b = other.new_instance()
+        site.commit(X, Y)
+        poll(b)
+        read_all(b)
+        assert other._persistence.save()
+        storage._persistence._reader.renew()
+        before = storage.cache_stats()["file_hits"]
+        check(a, old)
+        assert storage.cache_stats()["file_hits"] >= before + len(OIDS) - 2
+        c = storage.new_instance()
+        site.commit(Y, Z)
+        poll(c)
+        storage._log.forget_all()
+        check(c, site.oracle())
+        check(a, old)
+        storage._log.forget_all()
+        check(a, old)
+        check(c, site.oracle())
+
+    def test_another_process_empties_the_file(self, site: Site) -> None:
+        storage, other = site.open(), site.open()
+        a, b = storage.new_instance(), other.new_instance()
+        for instance in (a, b):
+            poll(instance)
+            read_all(instance)
+        storage._persistence.save()
+        storage._log.forget_all()
+        other._cache.forget()
+        storage._persistence._reader.renew()
+        site.commit(X)
+        for instance in (a, b):
+            poll(instance)
+            check(instance, site.oracle())
+        settle(storage)
+        for instance in (a, b):
+            check(instance, site.oracle())
+        for process in (other, storage):
+            process._persistence.save()
+        storage._log.forget_all()
+        check(a, site.oracle())
+
+    def test_before_the_file_is_confirmed(
+        self, site: Site, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        first = site.open()
+        a = first.new_instance()
+        poll(a)
+        read_all(a)
+        first.close()
+        site.commit(X)
+        monkeypatch.setattr("zodbcache.persistence.PATIENCE_SECONDS", 0.0)
+        with monkeypatch.context() as context:
+            context.setattr("zodbcache.caretaker.Caretaker._restore", lambda *args: True)
+            storage = site.open()
+            b = storage.new_instance()
+            poll(b)
+            check(b, site.oracle())
+            assert storage.cache_stats()["file_hits"] == 0
+            old = site.oracle()
+            site.commit(Y)
+            c = storage.new_instance()
+            poll(c)
+        storage._log.forget_all()
+        storage._caretaker.wake()
+        settle(storage)
+        check(c, site.oracle())
+        check(b, old)
+        assert storage.cache_stats()["file_hits"]
+
+    def test_another_process_advances_the_file_while_it_is_confirmed(
+        self, site: Site, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A question of before that must not tell that the database has lost something."""
+        from zodbcache.persistence import Persistence
+
+        other = site.open()
+        a = other.new_instance()
+        poll(a)
+        read_all(a)
+        other._persistence.save()
+        restore = Persistence._restore
+
+        def late(self: Any, *args: Any) -> bool:
+            monkeypatch.setattr(Persistence, "_restore", restore)
+            site.commit(X)
+            poll(a)
+            read_all(a)
+            other._persistence.save()
+            return restore(self, *args)
+
+        monkeypatch.setattr(Persistence, "_restore", late)
+        generation = other._persistence._generation
+        storage = site.open()
+        assert storage._persistence._generation == generation
+        b = storage.new_instance()
+        poll(b)
+        check(b, site.oracle())
+        assert storage.cache_stats()["misses"] == 0
+
+    def test_a_database_of_another_name(self, open_relstorage: Any, tmp_path: Path) -> None:
+        """Each has a file of its own."""
+        one, two = (
+            Site(
+                lambda name=name, **options: open_relstorage("SQLite", name=name, **options),
+                tmp_path / "cache",
+            )
+            for name in ("one", "two")
+        )
+        commit(one.outside, OIDS, b"one")
+        commit(two.outside, OIDS, b"two")
+        for site in (one, two, one, two):
+            storage = site.open()
+            a = storage.new_instance()
+            poll(a)
+            check(a, site.oracle())
+            site.commit(X)
+            poll(a)
+            check(a, site.oracle())
+            storage.close()
+
+    def test_a_replica_is_promoted_right_after_a_restart(
+        self, copies: Copies, town: Site, tmp_path: Path
+    ) -> None:
+        """All that is known of the database is in the file."""
+        copies.copy("first", "replica")
+        first = town.open()
+        a = first.new_instance()
+        town.commit(X, Y)
+        poll(a)
+        read_all(a)
+        first.close()
+        storage = town.open()
+        b = storage.new_instance()
+        copies.point_to("replica")
+        for _ in range(2):
+            poll(b)
+            settle(storage)
+            assert check_seen(b)
+            commit(copies.open(), [Z])
+
+
+class TestWriting:
+    """What the base storage writes otherwise than it was given."""
+
+    def everywhere(self, site: Site, storage: Any, *instances: Any) -> None:
+        for instance in instances:
+            poll(instance)
+            check(instance, site.oracle())
+        storage.close()
+        again = site.open()
+        instance = again.new_instance()
+        poll(instance)
+        check(instance, site.oracle())
+
+    def test_historical_reads(self, site: Site) -> None:
+        storage = site.open()
+        a = storage.new_instance()
+        tids = [commit(site.outside, [X])]
+        poll(a)
+        read_all(a)
+        tids += [site.commit(X, Y), site.commit(Y)]
+        plain = site.oracle()
+
+        def compare(instance: Any, oracle: Any) -> None:
+            for oid in (X, Y, Z, 99):
+                for tid in [1, *(tid + step for tid in tids for step in (-1, 0, 1))]:
+                    for _ in range(2):
+                        found = outcome(instance.loadBefore, p64(oid), p64(tid))
+                        assert found == outcome(oracle.loadBefore, p64(oid), p64(tid))
+
+        poll(a)
+        compare(a, plain)
+        read_all(a)
+        compare(a, plain)
+        for tid in tids:
+            historical = storage.before_instance(p64(tid + 1))
+            oracle = site.outside.before_instance(p64(tid + 1))
+            for oid in (X, Y, Z):
+                for _ in range(2):
+                    found = outcome(historical.load, p64(oid))
+                    assert found == outcome(oracle.load, p64(oid))
+            historical.release()
+        assert site.commit(X)
+        compare(a, plain)
+
+    def test_undo(self, open_relstorage: Any, tmp_path: Path) -> None:
+        site = Site(lambda **options: open_relstorage("SQLite", **options), tmp_path / "cache")
+        commit(site.outside, OIDS)
+        storage = site.open()
+        a, b = storage.new_instance(), storage.new_instance()
+        commit(a, [X, Y])
+        for instance in (a, b):
+            poll(instance)
+            read_all(instance)
+        old = site.oracle()
+        transaction = TransactionMetaData()
+        a.tpc_begin(transaction)
+        a.undo(a.undoLog(0, 1)[0]["id"], transaction)
+        a.tpc_vote(transaction)
+        a.tpc_finish(transaction)
+        check(b, old)
+        self.everywhere(site, storage, a, b)
+        site.close()
+
+    def test_a_resolved_conflict(self, open_relstorage: Any, tmp_path: Path) -> None:
+        import transaction
+        import ZODB
+        from BTrees.Length import Length
+
+        site = Site(lambda **options: open_relstorage("SQLite", **options), tmp_path / "cache")
+        storage = site.open()
+        db = ZODB.DB(storage)
+        managers = [transaction.TransactionManager() for _ in range(3)]
+        connections = [db.open(manager) for manager in managers]
+        connections[0].root()["length"] = Length(0)
+        managers[0].commit()
+        for connection, manager in zip(connections, managers, strict=True):
+            manager.begin()
+            connection.root()["length"].change(1)
+        for manager in managers:
+            manager.commit()
+        oid = u64(connections[0].root()["length"]._p_oid)
+        for connection, manager in zip(connections, managers, strict=True):
+            manager.begin()
+            assert connection.root()["length"]() == 3
+        a = storage.new_instance()
+        poll(a)
+        check(a, site.oracle(), [0, oid])
+        db.close()
+        site.close()
+
+    def test_a_deleted_object(self, site: Site) -> None:
+        storage = site.open(base_options={"cache_local_mb": 0})
+        a, b = storage.new_instance(), storage.new_instance()
+        for instance in (a, b):
+            poll(instance)
+            read_all(instance)
+        storage._persistence.save()
+        transaction = TransactionMetaData()
+        a.tpc_begin(transaction)
+        a.deleteObject(p64(X), a.load(p64(X))[1], transaction)
+        a.tpc_vote(transaction)
+        a.tpc_finish(transaction)
+        self.everywhere(site, storage, a, b)
+
+    @pytest.mark.parametrize("is_late", [True, False])
+    def test_restored_records_with_old_tids(self, site: Site, is_late: bool) -> None:
+        """*is_late*: the log has heard of newer transactions."""
+        storage = site.open(base_options={"cache_local_mb": 0})
+        a, b = storage.new_instance(), storage.new_instance()
+        poll(a)
+        newest = u64(a.lastTransaction())
+        read_all(a)
+        storage._persistence.save()
+        if is_late:
+            commit(b, [Y])
+            newest = site.commit(Z)
+            poll(b)
+        tid = newest - 1 if is_late else newest + 1
+        transaction = TransactionMetaData()
+        a.tpc_begin(transaction, p64(tid))
+        a.restore(p64(X), p64(tid), b"1@restored", "", None, transaction)
+        a.tpc_vote(transaction)
+        a.tpc_finish(transaction)
+        for instance in (a, b, a, b):  # RelStorage refuses some reads
+            poll(instance)
+            check_seen(instance)
+        storage.close()
+        c = site.open().new_instance()
+        poll(c)
+        check_seen(c)
+
+    def test_transactions_copied_from_another_storage(self, site: Site, tmp_path: Path) -> None:
+        from ZODB.FileStorage import FileStorage
+
+        storage = site.open()
+        a, b = storage.new_instance(), storage.new_instance()
+        poll(a)
+        read_all(a)
+        old = p64(u64(a.lastTransaction()) - 1000)
+        storage._persistence.save()
+        source = FileStorage(str(tmp_path / "Source.fs"))
+        transaction = TransactionMetaData()
+        source.tpc_begin(transaction, old)
+        for oid in (X, Y, 50):
+            source.restore(p64(oid), old, b"%d@copied" % oid, "", None, transaction)
+        source.tpc_vote(transaction)
+        source.tpc_finish(transaction)
+        a.zap_all()
+        a.copyTransactionsFrom(source)
+        source.close()
+        self.everywhere(site, storage, a, b)
+
+    def test_all_is_zapped(self, site: Site) -> None:
+        storage = site.open()
+        a, b = storage.new_instance(), storage.new_instance()
+        for instance in (a, b):
+            poll(instance)
+            read_all(instance)
+        storage._persistence.save()
+        b.afterCompletion()
+        base_of(b)._load_connection.drop()
+        a.zap_all()
+        poll(b)
+        for _ in range(2):
+            assert set(read_all(b).values()) == {"POSKeyError"}
+        commit(a, [X, Y])
+        poll(b)
+        poll(a)
+        check(b, site.oracle())
+        self.everywhere(site, storage, a, b)
+
+
+class TestApplications:
+    """ZODB above it all."""
+
+    @pytest.mark.parametrize("where", ["inside", "outside", "nowhere"])
+    def test_what_a_connection_reads(
+        self, where: str, open_relstorage: Any, tmp_path: Path
+    ) -> None:
+        """Savepoints, readCurrent, explicit managers, history, and two databases at once."""
+        import transaction
+        import ZODB
+        from persistent.mapping import PersistentMapping
+        from zc.zlibstorage import ZlibStorage
+
+        def open_base(name: str) -> Any:
+            base = open_relstorage("SQLite", name=name)
+            return base if where == "nowhere" else ZlibStorage(base)
+
+        def open_cached(name: str) -> Any:
+            inner = open_relstorage("SQLite", name=name)
+            options = {"cache_local_mb": 10, "cache_local_dir": str(tmp_path / "cache")}
+            if where == "inside":
+                return zodbcache.wrap(ZlibStorage(inner), **options)
+            cached = zodbcache.wrap(inner, **options)
+            return ZlibStorage(cached) if where == "outside" else cached
+
+        databases: dict[str, Any] = {}
+        db = ZODB.DB(open_cached("one"), databases=databases, database_name="one")
+        ZODB.DB(open_cached("two"), databases=databases, database_name="two")
+        plain = ZODB.DB(open_base("one"))
+        managers = [transaction.TransactionManager(explicit=True) for _ in range(3)]
+        a, b = db.open(managers[0]), db.open(managers[1])
+        other = plain.open(managers[2])
+        managers[0].begin()
+        for name in ("x", "y"):
+            a.root()[name] = PersistentMapping(text="a" * 500)
+        managers[0].savepoint()
+        a.root()["x"]["text"] = "b" * 500
+        savepoint = managers[0].savepoint()
+        a.root()["x"]["text"] = "c"
+        savepoint.rollback()
+        a.get_connection("two").root()["far"] = PersistentMapping(text="two")
+        managers[0].commit()
+        managers[1].begin()
+        assert b.root()["x"]["text"] == "b" * 500
+        assert b.get_connection("two").root()["far"]["text"] == "two"
+        managers[2].begin()
+        seen = other.root()["x"]._p_serial
+        other.root()["x"]["text"] = "d" * 500
+        managers[2].commit()
+        b.cacheMinimize()
+        assert b.root()["x"]["text"] == "b" * 500
+        b.readCurrent(b.root()["x"])
+        b.root()["y"]["text"] = "depends on x"
+        with pytest.raises(ConflictError):
+            managers[1].commit()
+        managers[1].abort()
+        managers[1].begin()
+        assert b.root()["x"]["text"] == "d" * 500
+        assert b.root()["y"]["text"] == "a" * 500
+        managers[1].abort()
+        for database in (plain, db, plain):
+            manager = transaction.TransactionManager(explicit=True)
+            manager.begin()
+            past = database.open(manager, at=seen)
+            assert past.root()["x"]["text"] == "b" * 500
+            past.close()
+        managers[0].begin()
+        a.cacheMinimize()
+        assert a.root()["x"]["text"] == "d" * 500
+        managers[0].abort()
+        for connection in (a, b, other):
+            connection.close()
+        plain.close()
+        for database in databases.values():
+            database.close()
+
+
+class TestRandomSteps:
+    """Instances, a foreign committer, packs and restarts; each read compared with an oracle."""
+
+    @pytest.mark.parametrize("keep_history", [True, False])
+    @pytest.mark.parametrize("seed", range(4))
+    def test_relstorage(
+        self, open_relstorage: Any, tmp_path: Path, seed: int, keep_history: bool
+    ) -> None:
+        site = Site(
+            lambda **options: open_relstorage("SQLite", keep_history=keep_history, **options),
+            tmp_path / "cache",
+        )
+        commit(site.outside, OIDS)
+        steps = Steps(
+            Random(seed),
+            storage=lambda: site.open(
+                base_options={"cache_local_mb": 0},  # its own cache errs at times
+                cache_delta_size_limit=(100000, 12)[seed % 2],
+            ),
+            outside=site.outside,
+        )
+        steps.run(1500)
+        site.close()
+
+    @pytest.mark.parametrize("seed", range(4))
+    def test_mvcc_mapping_storage(self, seed: int) -> None:
+        from ZODB.tests.MVCCMappingStorage import MVCCMappingStorage
+
+        base = MVCCMappingStorage()
+        outside = base.new_instance()
+        commit(outside, OIDS)
+        steps = Steps(
+            Random(seed),
+            storage=lambda: zodbcache.wrap(base.new_instance(), cache_local_mb=10),
+            outside=outside,
+        )
+        steps.run(1500)

@@ -299,7 +299,7 @@ def _with_blobs(name: str, blob_dir: str) -> Any:
 def test_blobs_in_a_history_preserving_database(
     case: unittest.TestCase, layer: Any, kind: str, in_tmp_path: Path, open_relstorage: Any
 ) -> None:
-    open_relstorage.have(kind)
+    open_relstorage.have(kind, keep_history=True)
     _Running.open_relstorage = partial(open_relstorage, kind)
     run_case(case, layer)
 
@@ -309,7 +309,7 @@ def test_blobs_in_a_history_preserving_database(
 def test_blobs_in_a_shared_directory_without_history(
     case: unittest.TestCase, layer: Any, kind: str, in_tmp_path: Path, open_relstorage: Any
 ) -> None:
-    open_relstorage.have(kind)
+    open_relstorage.have(kind, keep_history=False)
     _Running.open_relstorage = partial(
         open_relstorage, kind, keep_history=False, shared_blob_dir=True
     )

@@ -45,6 +45,10 @@ class DelegatingStorage:
 
     # Writing
 
+    def new_oid(self) -> Any:
+        """IStorage."""
+        return self._base.new_oid()
+
     def tpc_begin(self, transaction: Any, *args: Any, **kwargs: Any) -> Any:
         """IStorage."""
         result = self._base.tpc_begin(transaction, *args, **kwargs)
