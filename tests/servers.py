@@ -182,7 +182,9 @@ class MySQL:
             if error.args[0] not in _REFUSALS:
                 raise
             mode = "with history" if keep_history else "without history"
-            return f"RelStorage {version('RelStorage')} on {self.version()}, {mode}: {error.args[1]}"
+            return (
+                f"RelStorage {version('RelStorage')} on {self.version()}, {mode}: {error.args[1]}"
+            )
         finally:
             self.drop(name)
         return None

@@ -21,8 +21,9 @@ class ProcessCache:
     """One database's cache in this process.
 
     *catch_up*: how to ask the base storage; by its kind, if not given.
-    *on_ready*: ``f()``, called whenever the base storage has proved to be
-    there.  *on_clear*: ``f()``, empties what the base storage caches itself.
+    *begins_by_poll*: see Caretaker.  *on_ready*: ``f()``, called whenever the
+    base storage has proved to be there.  *on_clear*: ``f()``, empties what the
+    base storage caches itself.
     """
 
     def __init__(
@@ -31,6 +32,7 @@ class ProcessCache:
         options: CacheOptions,
         *,
         catch_up: CatchUp | None = None,
+        begins_by_poll: bool = False,
         on_ready: Callable[[], None] = lambda: None,
         on_clear: Callable[[], None] = lambda: None,
     ) -> None:
@@ -39,7 +41,13 @@ class ProcessCache:
         self.log = InvalidationLog(self.store, deltas_max=options.cache_delta_size_limit)
         self.catch_up = catch_up or catch_up_for(base)
         self.persistence = Persistence(options, self.catch_up, self.log, self.store)
-        self.caretaker = Caretaker(self.log, self.catch_up, self.persistence, on_ready=on_ready)
+        self.caretaker = Caretaker(
+            self.log,
+            self.catch_up,
+            self.persistence,
+            on_ready=on_ready,
+            begins_by_poll=begins_by_poll,
+        )
         self._on_clear = on_clear
         self._closed = False
         self.pid = os.getpid()

@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 from zodbcache.feeds import CannotCatchUp
 from zodbcache.feeds import CatchUp
+from zodbcache.feeds import Changes
 from zodbcache.feeds import Unsettled
 from zodbcache.forking import call_after_fork
 from zodbcache.invalidations import InvalidationLog
@@ -30,7 +31,9 @@ PAUSE_SECONDS = 0.001
 class Caretaker:
     """Does what is to be done, on a thread of its own when woken.
 
-    *on_ready*: ``f()``, called whenever the base storage has proved to be there.
+    *begins_by_poll*: the log begins when the first instance of the storage
+    polls, and there is nothing to do before.  *on_ready*: ``f()``, called
+    whenever the base storage has proved to be there.
     """
 
     def __init__(
@@ -40,11 +43,13 @@ class Caretaker:
         persistence: Persistence,
         *,
         on_ready: Callable[[], None],
+        begins_by_poll: bool = False,
     ) -> None:
         self._log = log
         self._catch_up = catch_up
         self._persistence = persistence
         self._on_ready = on_ready
+        self._begins_by_poll = begins_by_poll
         self._begin()
         call_after_fork(self._begin)
 
@@ -96,6 +101,8 @@ class Caretaker:
         Raises nothing: a log that stays broken makes misses, no wrong reads.
         """
         try:
+            if self._begins_by_poll and not self._log.end:
+                return
             if quickly and not self._catch_up.is_ready():
                 return  # invalidateCache() comes with the connection, and wakes us
             with self._catch_up.conversation():
@@ -136,13 +143,21 @@ class Caretaker:
         breaks, end = self._log.breaks, self._log.end
         if end:
             try:
-                if self._catch_up.shared_through(end, self._log.witnesses()) < end:
-                    raise CannotCatchUp("the database is not known to be the same as before")
-                changes = self._catch_up.changes(end)
+                changes = self._changes_since(end)
             except CannotCatchUp as reason:
                 logger.warning("Dropping what was cached: %s", reason)
             else:
-                oids = [oid for oids, _ in changes.named for oid in oids]
-                self._log.bridge(breaks, oids, changes.through)
+                if not self._log.has_room(sum(len(oids) for oids, _ in changes.named)):
+                    self._persistence.tell(changes, end)  # before they are forgotten
+                self._log.bridge(breaks, changes.named, changes.through)
                 return
         self._log.restart(breaks, self._catch_up.last_tid())
+
+    def _changes_since(self, end: int) -> Changes:
+        """What the log missed.  Raises CannotCatchUp."""
+        witnesses = self._log.witnesses()
+        shared = self._catch_up.shared_through(end, witnesses)
+        if not shared or (shared < end and not self._catch_up.asks_for_many):
+            raise CannotCatchUp("the database is not known to be the same as before")
+        changes = self._catch_up.changes(shared)
+        return changes if shared == end else changes.doubting(witnesses, shared)

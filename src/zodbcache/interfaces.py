@@ -20,6 +20,7 @@ class IStore(Interface):
 
     checkpoint = Attribute("The tid through which every open revision held is proven current.")
     limit_bytes = Attribute("The configured limit, bookkeeping included.")
+    history = Attribute("Counts the calls of restart().")
 
     def load_before(oid: bytes, before: bytes):
         """Return ``(state, tid, end)`` of the revision visible just before *before*.
@@ -50,6 +51,9 @@ class IStore(Interface):
 
     def holds(oid: bytes, at: int):
         """Whether load_at() would find something.  Counts nothing."""
+
+    def recall(oid: bytes, tid: bytes):
+        """The state of just this revision, current or not, or None.  Counts nothing."""
 
     def promote(oid: int, tid: int, state: bytes, frequency: int):
         """Keep an open revision that a read found in the file, making room for it.
@@ -137,8 +141,11 @@ class IInvalidationLog(Interface):
     def break_():
         """Changes may have been missed: the end stays until they are known."""
 
-    def bridge(breaks: int, oids, through: int):
-        """What was missed up to *through* is among *oids*.  False: it broke again since."""
+    def bridge(breaks: int, named, through: int):
+        """What was missed up to *through* is among *named*.  False: it broke again since.
+
+        *named*: a list of ``(oids, tid)`` with 8-byte oids.
+        """
 
     def restart(breaks: int, through: int):
         """Forget everything and begin at *through*.  False: it broke again since."""
@@ -179,6 +186,18 @@ class IInvalidationLog(Interface):
         *known*, *epoch*: the log's end and epoch before the base was asked.
         """
 
+    def admit_seen(oid: bytes, tid: int, state: bytes, at: int, epoch: int):
+        """Keep what a reader in a snapshot at *at* was given as current there."""
+
+    def has_room(names: int):
+        """Whether so many more names can be remembered."""
+
+    def note(names):
+        """These ``(oid, tid)`` are the newest revisions of a tid that was not asked for."""
+
+    def agrees(names):
+        """Whether current revisions up to the end, ``(oid, tid)``, are what is known of them."""
+
     def restore(rows, known: int):
         """Keep the file's rows that did not change since *known*."""
 
@@ -213,8 +232,11 @@ class ISnapshots(Interface):
     that uses the instance.  May raise anything.
     """
 
-    def attend(instance):
-        """Begin to attend to *instance*; return the storage in it: the others' argument."""
+    def attend(instance, recall):
+        """Begin to attend to *instance*; return the storage in it: the others' argument.
+
+        *recall*: ``f(oid, serial)``, a state for resolving a conflict, or None.
+        """
 
     def point(storage, ask: bool):
         """The tid at which *storage* reads, or None if that is not known for certain.
@@ -233,6 +255,9 @@ class ISnapshots(Interface):
 
     def current_tids(storage, oids):
         """``{oid: tid}`` of the revisions that the storage sees."""
+
+    def load(storage, oid: int):
+        """``(state, tid)`` as the database has it in the snapshot, or None to ask otherwise."""
 
     def fetch(storage, oids):
         """``(oid, state, tid)`` of many objects at once, or None."""

@@ -15,6 +15,7 @@ may be called under the base storage's locks and on its event loop (I10).
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from collections.abc import Iterable
 from collections.abc import Sequence
 from heapq import nlargest
@@ -25,6 +26,7 @@ from zope.interface import implementer
 
 from zodbcache._core._store import Deltas
 from zodbcache.forking import call_after_fork
+from zodbcache.ids import to_bytes
 from zodbcache.ids import to_int
 from zodbcache.interfaces import IInvalidationLog
 from zodbcache.store import MemoryStore
@@ -68,6 +70,7 @@ class InvalidationLog:
         self.epoch = 0
         self._lock = Lock()
         self._deltas = Deltas()
+        self._floor = 0  # every name is above the checkpoint from which on there are names
         self._pending: list[Change] = []  # named, but beyond the end
         self._announced = 0  # the newest tid that advance() was called with
         self._witnesses: dict[int, int] = {}
@@ -144,7 +147,9 @@ class InvalidationLog:
             if self.broken or breaks != self.breaks or since > self.end:
                 return False
             if through > self.end:
-                if len(self._deltas) + len(names) > self._deltas_max:
+                if since < self._floor:  # the clock went back, or the newest was packed away
+                    names = [(oid, max(tid, self._floor + 1)) for oid, tid in names]
+                if not self.has_room(len(names)):
                     self._deltas.trim(through)
                     self.start = through
                 else:
@@ -161,6 +166,10 @@ class InvalidationLog:
             for oid in oids:
                 self._store.forget(to_int(oid))
             self._record(oids, max(tid, self.end + 1))
+
+    def has_room(self, names: int) -> bool:
+        """Whether so many more names can be remembered."""
+        return len(self._deltas) + names <= self._deltas_max
 
     @property
     def is_heavy(self) -> bool:
@@ -195,30 +204,30 @@ class InvalidationLog:
             self.breaks += 1
             self._announced = 0  # of what another history may have announced
 
-    def bridge(self, breaks: int, oids: Sequence[bytes], through: int) -> bool:
-        """What was missed up to *through* is among *oids*: the log is whole again.
+    def bridge(
+        self, breaks: int, named: Sequence[tuple[Sequence[bytes], int]], through: int
+    ) -> bool:
+        """What was missed up to *through* is among *named*: the log is whole again.
 
-        *breaks*: the count when the question was asked.  Returns False, and
-        does nothing, if it broke again since.
+        *named*: ``(oids, tid)``, each tid an upper bound.  *breaks*: the count
+        when the question was asked.  Returns False, and does nothing, if it
+        broke again since.
         """
         with self._lock:
             if breaks != self.breaks:
                 return False
             through = max(through, self._announced, self.end)
-            self._record(oids, through)
-            self._pending.append(Change(through, oids))
+            for oids, tid in named:
+                self._record(oids, max(tid, self.end + 1))
+                self._pending.append(Change(through, oids))
             self._advance_to(through, trusted=False)
             self.broken = False
             return True
 
     def begin(self, through: int) -> None:
         """Begin at *through*, unless the log has begun."""
-        with self._lock:
-            if self.end:
-                return
-            self.breaks += 1  # who was about to begin it need not
-            breaks = self.breaks
-        self.restart(breaks, through)
+        if not self.end:
+            self.restart(self.breaks, through)
 
     def restart(self, breaks: int, through: int) -> bool:
         """What was missed cannot be known: forget everything, and begin at *through*.
@@ -236,6 +245,7 @@ class InvalidationLog:
             self.start = through if through >= self.end else self.end + 1
             self.end = through
             self.epoch += 1
+            self.breaks += 1  # an answer about what was before is of no use now
             self._pending = [change for change in self._pending if change.tid > through]
             self._deltas.trim(through)
             self._witnesses.clear()
@@ -260,6 +270,8 @@ class InvalidationLog:
                 self._deltas.name(oids, tid)
                 self._note_witnesses([(to_int(oid), tid) for oid in oids[:WITNESSES]])
             self.start = min(self.start, since)
+            if through < since:
+                self._floor = since
             self._account()
             return True
 
@@ -321,10 +333,22 @@ class InvalidationLog:
                 self._note_witness(number, tid)
             return self._store.insert(number, tid, end, state)
 
-    def admit_own(self, tid: int, states: Iterable[tuple[bytes, bytes | None]]) -> None:
+    def admit_seen(self, oid: bytes, tid: int, state: bytes, at: int, epoch: int) -> bool:
+        """Keep what a reader in a snapshot at *at* was given as current there, if I3 allows.
+
+        Not what the log knows to have changed by then: what the base storage
+        caches itself may be stale.
+        """
+        number = to_int(oid)
+        if tid < self._deltas.get(number) <= at:
+            return False
+        return self.admit(oid, tid, 0, state, at, epoch)
+
+    def admit_own(self, tid: int, states: Collection[tuple[bytes, bytes | None]]) -> None:
         """Keep what an own commit wrote; not where the state is None."""
         kept = []
         with self._lock:
+            self._store.follow([(to_int(oid), tid) for oid, _ in states], self.end)
             for oid, state in states:
                 if state is not None and oid not in self._shunned:
                     number = to_int(oid)
@@ -350,8 +374,8 @@ class InvalidationLog:
         """
         oid, tid, frequency, state = row
         with self._lock:
-            if epoch != self.epoch:
-                return False
+            if epoch != self.epoch or self._deltas.get(oid) > self.end:
+                return False  # the latter: dropped, or being committed
             covers = checkpoint >= self.start and self._deltas.get(oid) <= checkpoint
             if covers and checkpoint <= self.end:
                 self._store.promote(oid, tid, state, frequency)
@@ -403,6 +427,32 @@ class InvalidationLog:
             names = nlargest(WITNESSES, names, key=itemgetter(1))
         for oid, tid in names:
             self._note_witness(oid, tid)
+
+    def note(self, names: Iterable[tuple[int, int]]) -> None:
+        """These were the newest revisions of their objects somewhere; what is newer stays."""
+        with self._lock:
+            for oid, tid in names:
+                if self._deltas.get(oid) <= tid and self._witnesses.get(oid, 0) < tid:
+                    self._note_witness(oid, tid)
+
+    def agrees(self, names: Iterable[tuple[int, int]]) -> bool:
+        """Whether *names*, the current revisions of some objects, fit what is cached.
+
+        Those after the end say nothing.  Of what is not in memory nothing is
+        known, and the file's row of it is used no more.
+        """
+        with self._lock:
+            known = [(oid, tid) for oid, tid in names if tid <= self.end]
+            return all(self._agrees(oid, tid) for oid, tid in known)
+
+    def _agrees(self, oid: int, tid: int) -> bool:
+        known = self._witnesses.get(oid)
+        if known is None:
+            held = self._store.peek(oid)
+            known = None if held is None else held[0]
+        if known is None and self._deltas.get(oid) < tid:
+            self._record([to_bytes(oid)], self.end + 1)
+        return known in (None, tid)
 
     def witnesses(self) -> list[tuple[int, int]]:
         """The newest revisions seen, cached or not: ``(oid, tid)``, newest first."""

@@ -170,7 +170,7 @@ class Persistence:
                     file.path,
                 )
                 self._reset(file)
-            elif not self._bring_back(file, checkpoint, confirmed, ask, pause):
+            elif not self._bring_back(file, checkpoint, confirmed, ask, pause, witnesses):
                 return False
         self._settle(file)
         return True
@@ -203,6 +203,7 @@ class Persistence:
         confirmed: int,
         ask: Callable[[int], Changes | None],
         pause: Callable[[], object],
+        witnesses: list[tuple[int, int]],
     ) -> bool:
         """Extend the log back to the file, and let its rows in by the log."""
         try:
@@ -213,6 +214,12 @@ class Persistence:
             logger.warning("Starting with an empty cache instead of %s: %s", file.path, reason)
             self._reset(file)
             return True
+        if changes is not None and confirmed < checkpoint and self._catch_up.asks_for_many:
+            if changes.named and changes.through < checkpoint:
+                self._reset(file)  # it is ahead of what is to be deleted from it
+                return True
+            changes = _beyond(checkpoint, changes.doubting(witnesses, confirmed))
+            confirmed = checkpoint
         if changes is None or not self._log.extend_back(confirmed, changes.named, changes.through):
             return False
         is_whole = confirmed == checkpoint
@@ -230,6 +237,7 @@ class Persistence:
                 self.restored += judged
                 pause()
         if is_whole:
+            self._log.note(witnesses)
             self._advance(file, iter(()))
         else:  # what came between was another history's
             self._reset(file)
@@ -243,13 +251,14 @@ class Persistence:
         *end_wanted*: only if no successor of the revision is known.  What is
         current goes into memory.  Raises nothing.
         """
+        epoch = self._log.epoch
         if self._file is None or not self._is_confirmed():
             return None
         reader = self._reader
         if reader is None:
             return None
         try:
-            epoch, number = self._log.epoch, to_int(oid)
+            number = to_int(oid)
         except (struct.error, TypeError):
             return None  # the base storage will say what it thinks of it
         distance, self._last_missed = number - self._last_missed, number
@@ -330,6 +339,26 @@ class Persistence:
                 self._give_up(error)
                 return 0
 
+    def tell(self, changes: Changes, since: int) -> None:
+        """*changes* after *since*, the log's end, are more than it remembers: tell the file."""
+        names = [(to_int(oid), tid) for oids, tid in changes.named for oid in oids]
+
+        def names_since(tid: int) -> list[tuple[int, int]] | None:
+            if tid >= since:
+                return names
+            known = self._log.names_since(tid)
+            return None if known is None else known + names
+
+        with self._using:
+            if self._file is None or not self.is_settled or os.getpid() != self._pid:
+                return
+            try:
+                self._file.advance(
+                    changes.through, self._generation, names_since, iter(()), self._log.witnesses()
+                )
+            except CacheFileError as error:
+                self._give_up(error)
+
     def _advance(self, file: CacheFile, rows: Iterator[tuple[int, int, int, bytes]]) -> int:
         through = self._log.end  # before the names are asked for: all up to it are there
         result = file.advance(
@@ -375,3 +404,9 @@ class Persistence:
                 self._let_go()
             except CacheFileError as error:
                 logger.warning("%s", error)
+
+
+def _beyond(checkpoint: int, changes: Changes) -> Changes:
+    """*changes* as if all had come after *checkpoint*: no row of before is current."""
+    named = [(oids, max(tid, checkpoint + 1)) for oids, tid in changes.named]
+    return changes._replace(named=named)

@@ -23,9 +23,6 @@ logger = logging.getLogger(__name__)
 
 Revision = tuple[bytes, bytes, "bytes | None"]
 
-NOWHERE = -1
-"""The read point of who must not read from the cache."""
-
 PREFETCH_AT_ONCE = 1000
 """Objects asked for by one question."""
 
@@ -81,9 +78,16 @@ class SnapshotView:
         self._log = cache.log
         self._feed = feed
         self._snapshots = feed.snapshots
-        self._inner = self._snapshots.attend(base)
-        self._token: object = None
+        self._inner = self._snapshots.attend(base, self._recall)
+        self._is_bare = self._inner is base  # no wrapper that gives other bytes
+        self.is_voting = False
+        """Whether conflicts may be resolved now."""
+        self._token: object = None  # of the snapshot that it is pinned to
+        self._asked: object = None  # of the snapshot that was asked about last
         self._session: object = None
+        self._history = 0  # the store's, in which the session was found to be the same
+        self.is_lost = False
+        """Whether what the next poll says is since another point than the last snapshot's."""
         self._newest = 0  # the highest point of this session
         self._before = Reader(cache.store, self._load_missing_before)
         self.load = PinnedReader(cache.store, self._load_missing)
@@ -93,7 +97,8 @@ class SnapshotView:
 
     def unpin(self) -> None:
         """The snapshot may end: read past the cache until pin()."""
-        self.load.at = NOWHERE
+        self.load.unpin()
+        self._asked = None
 
     def pin(self, *, ask: bool) -> bool:
         """Read at what the instance sees, if that is known for certain.
@@ -110,20 +115,33 @@ class SnapshotView:
         return True
 
     def _pin(self, ask: bool) -> None:
+        history = self._cache.store.history
+        session = self._snapshots.session(self._inner)
+        if session is not self._session:
+            ask = True  # what it believes may be another server's
         point = self._snapshots.point(self._inner, ask=ask)
+        self.is_lost = point is None and ask
+        self._asked = token = self._snapshots.token(self._inner)
         if point is None:
             return
-        token = self._snapshots.token(self._inner)
-        self._feed.follow(self._inner, point)
-        session = self._snapshots.session(self._inner)
-        if session is not self._session or point < self._newest:
+        if not self._log.end:
+            self._feed.begin(self._inner, point)
+            history = self._cache.store.history
+        if session is not self._session or history != self._history or point < self._newest:
+            self._session = None
             if not self._feed.shares_history(self._inner, point):
                 return
-            self._session = session
+            self._session, self._history = session, history
+        self._feed.follow(self._inner, point)
         if self._snapshots.token(self._inner) == token:
             self._newest = point
             self._token = token
-            self.load.at = point
+            self.load.pin(point, history)
+
+    def _pin_anew(self) -> None:
+        """A read has begun a snapshot: pin to that, unless this was tried."""
+        if self._snapshots.token(self._inner) != self._asked and not self.pin(ask=True):
+            self._base.sync(True)
 
     def release(self) -> None:
         """The instance is not used any more."""
@@ -139,33 +157,48 @@ class SnapshotView:
             if found is not None:
                 return found
         epoch = self._log.epoch
-        answer: tuple[bytes, bytes] = self._base.load(oid, version)
-        token = self._snapshots.token(self._inner)
-        if at < 0 and not self.pin(ask=True):
-            self._base.sync(True)
-        if token == self._token:
-            self._admit(oid, *answer, epoch)
-        elif at >= 0:
+        answer = self._load_past_own_cache(oid)
+        if answer is None or (at >= 0 and to_int(answer[1]) > at):
+            answer = self._base.load(oid, version)
+        if at < 0:
+            self._pin_anew()
+        elif self._snapshots.token(self._inner) != self._token:
             self.unpin()  # the base storage has a new snapshot, and told nobody
+        else:
+            self._admit(oid, answer[0], to_int(answer[1]), epoch)
+        self._cache.heed()
         return answer
 
-    def _admit(self, oid: bytes, state: bytes, serial: bytes, epoch: int) -> None:
+    def _load_past_own_cache(self, oid: bytes) -> tuple[bytes, bytes] | None:
+        """As the instance's load, but from the database; None if only the instance can.
+
+        RelStorage's own cache is of no use here, and serves old revisions now and then.
+        """
+        if not self._is_bare:  # the wrapper between may give other bytes
+            return None
+        try:
+            found = self._snapshots.load(self._inner, to_int(oid))
+        except (struct.error, TypeError):
+            return None  # the base storage will say what it thinks of it
+        return None if found is None else (found[0], to_bytes(found[1]))
+
+    def _admit(self, oid: bytes, state: bytes, tid: int, epoch: int) -> None:
         at = self.load.at
-        if at >= 0 and type(state) is bytes:
-            tid = to_int(serial)
-            if tid <= at:
-                self._log.admit(oid, tid, 0, state, at, epoch)
-            else:
-                self.unpin()  # it sees more than it says
-        self._cache.heed()
+        if tid > at >= 0:
+            self.unpin()  # it sees more than it says
+        elif at >= 0 and type(state) is bytes:
+            self._log.admit_seen(oid, tid, state, at, epoch)
+
+    def _recall(self, oid: bytes, serial: bytes) -> bytes | None:
+        return self._cache.store.recall(oid, serial) if self.is_voting else None
 
     def load_before(self, oid: bytes, tid: bytes) -> Revision | None:
         """As the instance's loadBefore."""
         if to_int(tid) - 1 <= self.load.at <= self._log.end:
             return self._before(oid, tid)
         answer: Revision | None = self._base.loadBefore(oid, tid)
-        if self.load.at < 0 and not self.pin(ask=True):  # a historical connection never polls
-            self._base.sync(True)
+        if self.load.at < 0:  # a historical connection never polls
+            self._pin_anew()
         return answer
 
     def _load_missing_before(self, oid: bytes, tid: bytes) -> Revision | None:
@@ -190,7 +223,7 @@ class SnapshotView:
     def _prefetch(self, oids: list[bytes]) -> None:
         epoch = self._log.epoch
         rows = None
-        if self.load.at >= 0 and self._inner is self._base:  # a wrapper may give other bytes
+        if self.load.at >= 0 and self._is_bare:
             try:
                 rows = self._snapshots.fetch(self._inner, [to_int(oid) for oid in oids])
             except Exception:  # nobody waits for it, and every load will say what is wrong
@@ -201,4 +234,4 @@ class SnapshotView:
             self._base.prefetch(oids)
         elif self._snapshots.token(self._inner) == self._token:
             for number, state, tid in rows:
-                self._admit(to_bytes(number), state, to_bytes(tid), epoch)
+                self._admit(to_bytes(number), state, tid, epoch)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
-SHARE = 0.002
+SHARE = 0.01
 """How often a fault shows, where it can."""
 
 

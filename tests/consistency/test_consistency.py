@@ -21,7 +21,7 @@ pytest_plugins = ["servers"]
 READS = 100_000
 """In each run over the cache."""
 
-FAULTY_READS = 10_000
+FAULTY_READS = 20_000
 """Enough for each fault to show many times."""
 
 Runs = Callable[..., Totals]
@@ -90,19 +90,19 @@ def test_base_itself_is_right(runs: Runs, keep_history: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fault", "kinds"),
+    ("fault", "kind"),
     [
-        ("stale-revisions", {"revision", "view"}),
-        ("other-bytes", {"bytes"}),
-        ("lost-invalidations", {"invalidation"}),
-        ("old-views", {"view", "revision", "invalidation"}),
-        ("moving-views", {"revision", "view"}),
+        ("stale-revisions", "revision"),
+        ("other-bytes", "bytes"),
+        ("lost-invalidations", "invalidation"),
+        ("old-views", "view"),
+        ("moving-views", "revision"),
     ],
 )
-def test_fault_is_found(runs: Runs, fault: str, kinds: set[str]) -> None:
+def test_fault_is_found(runs: Runs, fault: str, kind: str) -> None:
     totals = runs("sqlite", keep_history=False, reads=FAULTY_READS, cache=fault)
-    found = {wrong.kind for wrong in totals.wrong}
-    assert found and found <= kinds, [str(wrong) for wrong in totals.wrong]
+    assert totals.broken == []
+    assert kind in {wrong.kind for wrong in totals.wrong}
 
 
 def test_every_fault_is_tested() -> None:

@@ -193,7 +193,7 @@ class TestLateAnswers:
     def test_bridged_since(self, tier: Tier) -> None:
         known = tier.log.end
         tier.log.break_()
-        tier.log.bridge(tier.log.breaks, [X], 20)
+        tier.log.bridge(tier.log.breaks, [([X], 20)], 20)
         assert not tier.admit(X, 5, known=known)
         assert tier.admit(Y, 5, known=known)
         assert tier.load(Y, 20) == (5, None)
@@ -218,7 +218,7 @@ class TestBreaks:
         tier.admit(X, 5, known=10)
         tier.admit(Y, 5, known=10)
         tier.log.break_()
-        assert tier.log.bridge(tier.log.breaks, [X], 20)
+        assert tier.log.bridge(tier.log.breaks, [([X], 20)], 20)
         assert not tier.log.broken
         assert tier.log.end == 20
         assert tier.load(X, 20) is None
@@ -240,7 +240,7 @@ class TestBreaks:
         tier.admit(X, 5, known=10)
         tier.log.break_()
         tier.commit(15, X)
-        assert tier.log.bridge(tier.log.breaks, [X], 20)
+        assert tier.log.bridge(tier.log.breaks, [([X], 20)], 20)
         assert tier.load(X, 12) is None
 
     def test_an_own_commit_while_broken_is_dropped_if_it_was_replaced(self, tier: Tier) -> None:
@@ -248,7 +248,7 @@ class TestBreaks:
         tier.commit(15, X)
         tier.admit(X, 15, known=15)
         assert tier.load(X, 15) is None
-        tier.log.bridge(tier.log.breaks, [X], 20)
+        tier.log.bridge(tier.log.breaks, [([X], 20)], 20)
         assert tier.load(X, 20) is None
 
     @pytest.mark.parametrize("way", ["bridge", "restart"])
@@ -509,7 +509,7 @@ class TestWitnesses:
         tier.push(12, X)
         assert tier.log.witnesses() == [(8, 6)]
         tier.log.break_()
-        tier.log.bridge(tier.log.breaks, [Y], 20)
+        tier.log.bridge(tier.log.breaks, [([Y], 20)], 20)
         assert tier.log.witnesses() == []
 
     def test_what_was_not_kept_is_one(self, tier: Tier) -> None:

@@ -44,28 +44,29 @@ def test_reads_nothing_before_it_is_pinned(reader, misses):
 
 @pytest.mark.parametrize("arguments", [(X,), (X, "")])
 def test_a_hit(reader, misses, arguments):
-    reader.at = 10
+    reader.pin(10, 0)
     assert reader(*arguments) == (b"x5", to_bytes(5))
     assert misses == []
 
 
 @pytest.mark.parametrize("at", [4, 11, -1])
 def test_what_is_not_visible_there_is_a_miss(reader, misses, at):
-    reader.at = at
+    if at >= 0:
+        reader.pin(at, 0)
     assert reader(X, "") == "missed"
     assert misses == [(X, "")]
 
 
 @pytest.mark.parametrize("oid", [b"short", None, 7, b"", b"nine bytes"])
 def test_what_is_no_oid_is_for_the_miss_to_judge(reader, misses, oid):
-    reader.at = 10
+    reader.pin(10, 0)
     assert reader(oid) == "missed"
     assert misses == [(oid,)]
 
 
 def test_keywords_go_to_the_miss(store):
     reader = PinnedReader(store, lambda oid, version="": (oid, version))
-    reader.at = 10
+    reader.pin(10, 0)
     assert reader(X, version="v") == (X, "v")
 
 
@@ -75,5 +76,29 @@ def test_a_store_is_wanted():
 
 
 def test_the_point_is_a_number(reader):
-    with pytest.raises(TypeError):
-        reader.at = "10"
+    for at, history in (("10", 0), (10, "0"), (10, None)):
+        with pytest.raises(TypeError):
+            reader.pin(at, history)
+    with pytest.raises(ValueError):
+        reader.pin(-1, 0)
+    assert reader.at < 0
+
+
+def test_nothing_is_read_of_another_history(store, reader, misses):
+    reader.pin(10, store.history)
+    before = store.history
+    store.restart(10)
+    store.insert(7, 5, 0, b"other")
+    assert reader.at < 0
+    assert reader(X) == "missed"
+    reader.pin(10, before)
+    assert reader(X) == "missed"
+    reader.pin(10, store.history)
+    assert reader(X) == (b"other", to_bytes(5))
+
+
+def test_unpinned(reader, misses):
+    reader.pin(10, 0)
+    reader.unpin()
+    assert reader.at < 0
+    assert reader(X) == "missed"

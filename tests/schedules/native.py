@@ -11,6 +11,7 @@ import shutil
 from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from contextlib import contextmanager
 from contextlib import suppress
 from pathlib import Path
@@ -132,6 +133,14 @@ def stepping(
         assert vars(target).get(name) is not stepped, f"{name} was not called"
     finally:
         restore()
+
+
+def during_load(instance: Any, step: Callable[[], object]) -> AbstractContextManager[None]:
+    """*step* comes when the database has answered the next load, before that is kept."""
+    inner = base_of(instance)
+    if hasattr(inner, "_adapter"):
+        return stepping(inner._adapter.mover, "load_current", after=step)
+    return stepping(inner, "load", after=step)
 
 
 class Site:
@@ -365,7 +374,7 @@ class Steps:
 
     def _commit_during_load(self, cached: Any, plain: Any) -> None:
         oids = self._some()
-        with suppress(AssertionError), stepping(base_of(cached), "load", after=self._meanwhile):
+        with suppress(AssertionError), during_load(cached, self._meanwhile):
             cached.load(p64(oids[0]))
         self._read(cached, plain)
 

@@ -329,7 +329,7 @@ def test_revision_is_not_shown_after_a_change_that_the_log_forgot(
     database.commit(9, [X])
     if is_heard_at_once:  # as after a reconnection: one tid for all that was missed
         worker.log.break_()
-        assert worker.log.bridge(worker.log.breaks, [to_bytes(X)], 9)
+        assert worker.log.bridge(worker.log.breaks, [([to_bytes(X)], 9)], 9)
     else:
         worker.hear(7)
         worker.hear(9)
@@ -351,7 +351,7 @@ def test_own_commit_over_a_missed_one_ends_nothing_exactly(tmp_path: Path) -> No
     own.exact = True
     worker.log.advance(9)
     assert not worker.is_held(X, 8)
-    assert worker.log.bridge(worker.log.breaks, [to_bytes(X)], 9)
+    assert worker.log.bridge(worker.log.breaks, [([to_bytes(X)], 9)], 9)
     check_reads(worker)
     worker.close()
 

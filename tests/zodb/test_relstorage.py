@@ -61,6 +61,8 @@ class RelStorageTestCase(StorageTestBase.StorageTestBase):
 
     @pytest.fixture(autouse=True)
     def _take_relstorages(self, open_relstorage: Any) -> None:
+        # Not in setUp(), which would leave its temporary directory behind when skipping.
+        open_relstorage.have(self.kind, self.keep_history)
         self._open_relstorage = open_relstorage
 
     def setUp(self) -> None:

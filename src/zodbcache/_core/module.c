@@ -308,6 +308,20 @@ Store_holds(PyObject *self, PyObject *const *args, Py_ssize_t count)
 }
 
 static PyObject *
+Store_recall(PyObject *self, PyObject *const *args, Py_ssize_t count)
+{
+    uint64_t oid, tid;
+    if (!expect(count, 2, "recall") || !id_from_bytes(args[0], &oid) ||
+        !id_from_bytes(args[1], &tid)) {
+        return NULL;
+    }
+    const revision *r = store_revision(STORE(self), oid, tid);
+    return r == NULL ? Py_NewRef(Py_None)
+                     : PyBytes_FromStringAndSize(revision_state(r),
+                                                 (Py_ssize_t)revision_state_bytes(r));
+}
+
+static PyObject *
 Store_promote(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
     uint64_t oid, tid;
@@ -538,6 +552,12 @@ Store_get_checkpoint(PyObject *self, void *Py_UNUSED(closure))
 }
 
 static PyObject *
+Store_get_history(PyObject *self, void *Py_UNUSED(closure))
+{
+    return PyLong_FromLongLong(STORE(self)->history);
+}
+
+static PyObject *
 Store_get_limit_bytes(PyObject *self, void *Py_UNUSED(closure))
 {
     return PyLong_FromSize_t(STORE(self)->limit_bytes);
@@ -549,6 +569,7 @@ static PyMethodDef Store_methods[] = {
     {"load_before", FASTCALL(Store_load_before), METH_FASTCALL, NULL},
     {"load_at", FASTCALL(Store_load_at), METH_FASTCALL, NULL},
     {"holds", FASTCALL(Store_holds), METH_FASTCALL, NULL},
+    {"recall", FASTCALL(Store_recall), METH_FASTCALL, NULL},
     {"insert", FASTCALL(Store_insert), METH_FASTCALL, NULL},
     {"promote", FASTCALL(Store_promote), METH_FASTCALL, NULL},
     {"restore", FASTCALL(Store_restore), METH_FASTCALL, NULL},
@@ -569,6 +590,7 @@ static PyMethodDef Store_methods[] = {
 
 static PyGetSetDef Store_getset[] = {
     {"checkpoint", Store_get_checkpoint, NULL, NULL, NULL},
+    {"history", Store_get_history, NULL, NULL, NULL},
     {"limit_bytes", Store_get_limit_bytes, NULL, NULL, NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
@@ -597,7 +619,14 @@ typedef struct {
     PyObject *store;
     PyObject *miss; /* called with the same arguments, whatever they are */
     long long at;   /* PinnedReader: the read point; negative when there is none */
+    long long history; /* and the store's history when it was known */
 } Reader;
+
+static inline bool
+is_pinned(const Reader *self)
+{
+    return self->at >= 0 && self->history == STORE(self->store)->history;
+}
 
 static bool
 is_id(PyObject *object)
@@ -625,7 +654,7 @@ PinnedReader_vectorcall(PyObject *callable, PyObject *const *args, size_t nargsf
                         PyObject *names)
 {
     Reader *self = (Reader *)callable;
-    if (names == NULL && PyVectorcall_NARGS(nargsf) >= 1 && is_id(args[0]) && self->at >= 0) {
+    if (names == NULL && PyVectorcall_NARGS(nargsf) >= 1 && is_id(args[0]) && is_pinned(self)) {
         const revision *r = store_load_at(STORE(self->store),
                                           big_endian(PyBytes_AS_STRING(args[0])),
                                           (uint64_t)self->at);
@@ -724,10 +753,42 @@ static PyType_Spec Reader_spec = {
     .slots = Reader_slots,
 };
 
-static PyMemberDef PinnedReader_members[] = {
-    {"__vectorcalloffset__", T_PYSSIZET, offsetof(Reader, vectorcall), READONLY, NULL},
-    {"at", T_LONGLONG, offsetof(Reader, at), 0, NULL},
-    {NULL, 0, 0, 0, NULL},
+static PyObject *
+PinnedReader_pin(PyObject *self, PyObject *const *args, Py_ssize_t count)
+{
+    uint64_t at, history;
+    if (!expect(count, 2, "pin") || !tid_from_int(args[0], &at) ||
+        !id_from_int(args[1], &history)) {
+        return NULL;
+    }
+    ((Reader *)self)->at = (long long)at;
+    ((Reader *)self)->history = (long long)history;
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+PinnedReader_unpin(PyObject *self, PyObject *Py_UNUSED(ignored))
+{
+    ((Reader *)self)->at = -1;
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+PinnedReader_get_at(PyObject *self, void *Py_UNUSED(closure))
+{
+    const Reader *reader = (const Reader *)self;
+    return PyLong_FromLongLong(is_pinned(reader) ? reader->at : -1);
+}
+
+static PyMethodDef PinnedReader_methods[] = {
+    {"pin", FASTCALL(PinnedReader_pin), METH_FASTCALL, NULL},
+    {"unpin", PinnedReader_unpin, METH_NOARGS, NULL},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyGetSetDef PinnedReader_getset[] = {
+    {"at", PinnedReader_get_at, NULL, NULL, NULL},
+    {NULL, NULL, NULL, NULL, NULL},
 };
 
 static PyType_Slot PinnedReader_slots[] = {
@@ -737,7 +798,9 @@ static PyType_Slot PinnedReader_slots[] = {
     {Py_tp_traverse, Reader_traverse},
     {Py_tp_clear, Reader_clear},
     {Py_tp_dealloc, Reader_dealloc},
-    {Py_tp_members, PinnedReader_members},
+    {Py_tp_members, Reader_members},
+    {Py_tp_methods, PinnedReader_methods},
+    {Py_tp_getset, PinnedReader_getset},
     {0, NULL},
 };
 

@@ -262,6 +262,13 @@ revision_of(const store *s, uint64_t oid, uint64_t tid, bool closed)
     return NULL;
 }
 
+const revision *
+store_revision(const store *s, uint64_t oid, uint64_t tid)
+{
+    const revision *open = revision_of(s, oid, tid, false);
+    return open != NULL ? open : revision_of(s, oid, tid, true);
+}
+
 revision *
 store_open_revision(const store *s, uint64_t oid)
 {
@@ -547,6 +554,7 @@ store_restart(store *s, uint64_t checkpoint)
 {
     store_clear(s);
     s->checkpoint = checkpoint;
+    s->history++;
 }
 
 void

@@ -44,6 +44,7 @@ typedef struct {
     sketch sketch;
     segments segments;
     uint64_t checkpoint;       /* never lowered but by store_restart */
+    long long history;         /* how often store_restart was called */
     size_t limit_bytes;
     size_t reserved_bytes;     /* somebody else's, counted against the limit */
     size_t state_bytes;        /* sum over all revisions */
@@ -64,6 +65,9 @@ const revision *store_load_at(store *s, uint64_t oid, uint64_t at);
 
 /* Likewise, and neither counts nor marks. */
 bool store_holds(const store *s, uint64_t oid, uint64_t at);
+
+/* The oid's revision of just this tid, or NULL. */
+const revision *store_revision(const store *s, uint64_t oid, uint64_t tid);
 
 /* The open revision of the oid, or NULL. */
 revision *store_open_revision(const store *s, uint64_t oid);

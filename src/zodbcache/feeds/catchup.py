@@ -51,6 +51,11 @@ class Changes(NamedTuple):
     through: int
     named: list[tuple[list[bytes], int]]
 
+    def doubting(self, witnesses: list[tuple[int, int]], shared: int) -> Changes:
+        """The same, and the witnesses newer than *shared*, which are not what they were."""
+        doubted = [to_bytes(oid) for oid, tid in witnesses if tid > shared]
+        return self._replace(named=[*self.named, (doubted, self.through)])
+
 
 @implementer(ICatchUp)
 class CatchUp:
@@ -69,7 +74,7 @@ class CatchUp:
 
     @contextmanager
     def conversation(self) -> Iterator[None]:
-        """What is asked inside may be asked over one connection, and of one moment."""
+        """What is asked inside may be asked over one connection."""
         yield
 
     def identity(self) -> str | None:

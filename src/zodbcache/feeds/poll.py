@@ -40,6 +40,18 @@ class PollFeed:
         self._log = log
         self._on_break = on_break
         self._on_other_history = on_other_history
+        self._began = 0  # where the present history was seen first, if there was another
+
+    def begin(self, storage: Any, point: int) -> None:
+        """The log begins with the first thing that is seen."""
+        if not self._log.end:
+            self._log.begin(point)
+            self._note_newest(storage, point)
+            self._on_break()  # the caretaker has waited for it
+
+    def _note_newest(self, storage: Any, point: int) -> None:
+        """What was changed last tells this history from others."""
+        self._log.note(self.snapshots.changes(storage, point - 1) or ())
 
     def follow(self, storage: Any, point: int) -> None:
         """*storage* sees everything up to *point*: so does the log after this, if that is quick.
@@ -48,17 +60,13 @@ class PollFeed:
         read beyond its end is a miss.
         """
         log = self._log
-        if not log.end:
-            log.begin(point)
-            return
-        since, breaks = log.end, log.breaks
+        breaks, since = log.breaks, log.end
         if point > since:
             names = None if log.broken else self.snapshots.changes(storage, since)
-            if names is None:
-                if not log.broken:
-                    log.break_()
-            else:
+            if names is not None and log.has_room(len(names)):
                 log.follow(names, since, point, breaks)
+            elif not log.broken:
+                log.break_()
         if log.broken or log.is_heavy:
             self._on_break()
 
@@ -66,29 +74,39 @@ class PollFeed:
         """Whether a new session sees the history that the log tells.
 
         Its server may be a copy, restored or promoted, that lost commits.
-        The newest revisions tell, as far as they lie before *point*.
+        The newest revisions tell, as far as they lie before *point*.  To be
+        asked before the log follows what the session sees.
         """
-        known = self._log.witnesses()
-        asked = [witness for witness in known if witness[1] <= point][:WITNESSES_ASKED]
+        end, known = self._log.end, self._log.witnesses()
         if not known:
-            return True
+            return not self._began
+        asked = [witness for witness in known if witness[1] <= point][:WITNESSES_ASKED]
         current = self.snapshots.current_tids(storage, [oid for oid, _ in asked]) if asked else {}
         for oid, tid in asked:
-            if current.get(oid) == tid:
-                return True
-            if current.get(oid, tid) < tid:
-                self._begin_anew(point)
-                return True
-        if point >= self._log.end:  # nothing of what was known is there
-            self._begin_anew(point)
-            return True
-        return False
+            now = current.get(oid)
+            if now == tid:
+                return tid >= self._began and self._agrees_since(storage, tid)
+            if now is not None and now <= end:
+                return self._begin_anew(storage, point)
+        # Nothing of what was known is there; or it sees less than is known.
+        return point >= end and self._begin_anew(storage, point)
 
-    def _begin_anew(self, point: int) -> None:
+    def _agrees_since(self, storage: Any, tid: int) -> bool:
+        """Whether nothing else happened after *tid* than the log knows."""
+        if tid >= self._log.end:
+            return True
+        names = self.snapshots.changes(storage, tid)
+        return names is not None and self._log.agrees(names)
+
+    def _begin_anew(self, storage: Any, point: int) -> bool:
+        """Forget the other history.  This one is cached from the next snapshot on."""
         logger.warning(
             "Dropping what was cached: the database has another history than before. "
             "Was an older backup restored, or another server promoted?"
         )
         self._on_other_history()
+        self._began = point
         self._log.restart(self._log.breaks, point)
+        self._note_newest(storage, point)
         self._on_break()
+        return False

@@ -20,11 +20,13 @@ from urllib.parse import parse_qs
 from urllib.parse import urlsplit
 
 from relstorage.adapters.schema import Schema
+from ZODB.POSException import POSKeyError
 
 from zodbcache.feeds.catchup import CannotCatchUp
 from zodbcache.feeds.catchup import CatchUp
 from zodbcache.feeds.catchup import Changes
 from zodbcache.feeds.catchup import with_wrappers
+from zodbcache.feeds.snapshots import Recall
 from zodbcache.feeds.snapshots import Snapshots
 from zodbcache.feeds.wrapped import innermost
 from zodbcache.ids import to_bytes
@@ -100,9 +102,11 @@ class RelStorageSnapshots(Snapshots):
     def __init__(self, base: Any) -> None:
         self._queries = _ChangeQueries(innermost(base)._adapter)
 
-    def attend(self, instance: Any) -> Any:
+    def attend(self, instance: Any, recall: Recall) -> Any:
         storage = innermost(instance)
         storage._adapter.poller = _OverheardPoller(storage._adapter.poller)
+        if storage is instance:  # else its records may be other bytes
+            storage.loadSerial = _with_recall(storage.loadSerial, recall)
         return storage
 
     def point(self, storage: Any, *, ask: bool) -> int | None:
@@ -129,12 +133,37 @@ class RelStorageSnapshots(Snapshots):
     def current_tids(self, storage: Any, oids: list[int]) -> dict[int, int]:
         return _current_tids(storage._adapter, storage._load_connection.cursor, oids)
 
+    def load(self, storage: Any, oid: int) -> tuple[bytes, int] | None:
+        cursor = storage._load_connection.cursor
+        if hasattr(storage.load, "stale_error"):
+            return None  # it is to fail
+        state, tid = storage._adapter.mover.load_current(cursor, oid)
+        return (state, tid) if state and tid else None
+
     def fetch(self, storage: Any, oids: list[int]) -> list[tuple[int, bytes, int]] | None:
         cursor = storage._load_connection.cursor
         return list(storage._adapter.mover.load_currents(cursor, oids))
 
     def clear_own_cache(self, storage: Any) -> None:
         storage._cache.clear()
+
+
+def _with_recall(load_serial: Callable[..., bytes], recall: Recall) -> Callable[..., bytes]:
+    """Resolving a conflict takes the revision before; without history only caches have it.
+
+    RelStorage's own has not, since what we serve it never saw.
+    """
+
+    def load(oid: bytes, serial: bytes) -> bytes:
+        try:
+            return load_serial(oid, serial)
+        except POSKeyError:
+            state = recall(oid, serial)
+            if state is None:
+                raise
+            return state
+
+    return load
 
 
 def _current_tids(adapter: Any, cursor: Any, oids: list[int]) -> dict[int, int]:
@@ -175,14 +204,16 @@ class RelStorageCatchUp(CatchUp):
 
         The witnesses are the newest of all that the tier holds or has heard
         of.  So whatever the tier holds that is newer than the one that
-        confirms is a witness itself, and was changed since or is gone.
+        confirms is a witness itself, and has changed since or is gone; what
+        else changed since the database can tell.
         """
         oids = [oid for oid, _ in witnesses]
         current = self._ask(lambda cursor: _current_tids(self._adapter, cursor, oids))
         for oid, tid in witnesses:
-            if current.get(oid) == tid:
-                return checkpoint
-            if current.get(oid, tid) < tid:
+            now = current.get(oid)
+            if now == tid:
+                return min(tid, checkpoint)
+            if now is not None and now <= checkpoint:
                 raise CannotCatchUp("the database has lost what was committed to it")
         return 0
 
@@ -192,7 +223,9 @@ class RelStorageCatchUp(CatchUp):
         opened: list[tuple[Any, Any]] = []
 
         def cursor() -> Any:
-            if not opened:
+            if opened:
+                manager.rollback(*opened[0])  # each question is about the present moment
+            else:
                 opened.append(manager.open(isolation=manager.isolation_load, read_only=True))
             return opened[0][1]
 

@@ -22,16 +22,18 @@ from zodbcache.interfaces import ISnapshots
 logger = logging.getLogger(__name__)
 
 Name = tuple[int, int]
+Recall = Callable[[bytes, bytes], "bytes | None"]
 
 
 @implementer(ISnapshots)
 class Snapshots:
     """A storage of which nobody can tell what an instance sees: it is not cached."""
 
-    def attend(self, instance: Any) -> Any:
+    def attend(self, instance: Any, recall: Recall) -> Any:
         """Begin to attend to *instance*; return the storage inside it.
 
-        That is what the other methods are asked about, by the thread that uses it.
+        That is what the other methods are asked about, by the thread that uses
+        it.  *recall*: see ISnapshots.
         """
         return innermost(instance)
 
@@ -60,6 +62,13 @@ class Snapshots:
     def current_tids(self, storage: Any, oids: list[int]) -> dict[int, int]:
         """The tids of the objects' revisions that it sees, as far as it does."""
         return {}
+
+    def load(self, storage: Any, oid: int) -> tuple[bytes, int] | None:
+        """``(state, tid)`` as the database has it, past what the storage caches itself.
+
+        None if there is no such way, or no such object.
+        """
+        return None
 
     def fetch(self, storage: Any, oids: list[int]) -> list[tuple[int, bytes, int]] | None:
         """``(oid, state, tid)`` of many objects at once; None if the storage has no way."""

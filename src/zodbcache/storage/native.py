@@ -58,7 +58,6 @@ class CachedMVCCStorage(DelegatingStorage):
             on_break=cache.caretaker.wake,
             on_other_history=cache.persistence.distrust,
         )
-        cache.caretaker.wake()
         return cls(base, cache, feed, is_first=True)
 
     # Instances
@@ -100,7 +99,10 @@ class CachedMVCCStorage(DelegatingStorage):
     def poll_invalidations(self) -> Any:
         """IMVCCStorage: a new snapshot begins; what changed since the last one."""
         self._view.unpin()
+        was_lost = self._view.is_lost
         changed = self._base.poll_invalidations()
+        if was_lost:
+            changed = None  # it tells what came after a tid that it believed to have seen
         if not self._view.pin(ask=changed is None):
             changed = self._poll_again(changed)
         return changed
@@ -128,11 +130,14 @@ class CachedMVCCStorage(DelegatingStorage):
 
     def tpc_vote(self, transaction: Any) -> Any:
         """IStorage."""
+        self._view.is_voting = True
         try:
             return super().tpc_vote(transaction)
         except BaseException:
             self._view.unpin()  # the base storage may have ended its snapshot
             raise
+        finally:
+            self._view.is_voting = False
 
     def tpc_abort(self, transaction: Any, *args: Any, **kwargs: Any) -> Any:
         """IStorage."""
