@@ -152,6 +152,7 @@ def confirmed(database: Any) -> Any:
     while not database.storage._cache.persistence.is_settled:
         assert time.monotonic() < deadline, "the file is not confirmed"
         time.sleep(0.0005)
+    database.storage._caretaker.wait()  # until nobody competes with what is to be timed
     return database
 
 

@@ -49,6 +49,13 @@ class IStore(Interface):
         a miss.
         """
 
+    def insert_own(states, tid: int):
+        """Keep what a commit at *tid* wrote: a dict of 8-byte oid to state, or to None.
+
+        What was open of these objects is known to have lived through the
+        checkpoint, and stays for load_at() up to there.
+        """
+
     def holds(oid: bytes, at: int):
         """Whether load_at() would find something.  Counts nothing."""
 
@@ -202,12 +209,12 @@ class IInvalidationLog(Interface):
         """Keep the file's rows that did not change since *known*."""
 
     def admit_own(tid: int, states):
-        """Keep what an own commit wrote: pairs of oid and state, None for what is not kept."""
+        """Keep what an own commit wrote: a dict of oid to state, None for what is not kept."""
 
-    def admit_row(row, checkpoint: int, at: int, epoch: int, end_wanted: bool):
-        """Whether a row of the file is what a reader at *at* sees; kept if it is current.
+    def admit_rows(rows, checkpoint: int, at: int, epoch: int, end_wanted: bool):
+        """Whether the first row is what a reader at *at* sees; those that are current are kept.
 
-        *row*: ``(oid, tid, frequency, state)``.  *checkpoint*: the file's, of
+        *rows*: a list of ``(oid, tid, frequency, state)``.  *checkpoint*: the file's, of
         the same snapshot.  *epoch*: the log's before the row was read.
         *end_wanted*: only if no successor is known, either.
         """

@@ -15,10 +15,10 @@ may be called under the base storage's locks and on its event loop (I10).
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from collections.abc import Iterable
 from collections.abc import Sequence
 from heapq import nlargest
+from itertools import islice
 from operator import itemgetter
 from threading import Lock
 
@@ -70,6 +70,7 @@ class InvalidationLog:
         self.epoch = 0
         self._lock = Lock()
         self._deltas = Deltas()
+        self._newest_name = 0  # no name has a greater tid
         self._floor = 0  # every name is above the checkpoint from which on there are names
         self._pending: list[Change] = []  # named, but beyond the end
         self._announced = 0  # the newest tid that advance() was called with
@@ -106,6 +107,7 @@ class InvalidationLog:
             self.start = max(self.start, tid)
         else:
             self._deltas.name(oids, tid)
+        self._newest_name = max(self._newest_name, tid)
         for oid in oids:
             self._witnesses.pop(to_int(oid), None)
         self._account()
@@ -154,6 +156,7 @@ class InvalidationLog:
                     self.start = through
                 else:
                     self._deltas.update(names)
+                self._newest_name = max(self._newest_name, through, self._floor + 1)
                 self._note_witnesses(names)
                 self._store.follow(names, through)
                 self.end = through
@@ -268,6 +271,7 @@ class InvalidationLog:
                 return False
             for oids, tid in changes:
                 self._deltas.name(oids, tid)
+                self._newest_name = max(self._newest_name, tid)
                 self._note_witnesses([(to_int(oid), tid) for oid in oids[:WITNESSES]])
             self.start = min(self.start, since)
             if through < since:
@@ -344,45 +348,51 @@ class InvalidationLog:
             return False
         return self.admit(oid, tid, 0, state, at, epoch)
 
-    def admit_own(self, tid: int, states: Collection[tuple[bytes, bytes | None]]) -> None:
-        """Keep what an own commit wrote; not where the state is None."""
-        kept = []
+    def admit_own(self, tid: int, states: dict[bytes, bytes | None]) -> None:
+        """Keep what an own commit wrote, where the state is not None."""
         with self._lock:
-            self._store.follow([(to_int(oid), tid) for oid, _ in states], self.end)
-            for oid, state in states:
-                if state is not None and oid not in self._shunned:
-                    number = to_int(oid)
-                    if self._is_current(number, tid, tid):
-                        self._store.insert(number, tid, 0, state)
-                        kept.append(number)
-            for number in kept[:WITNESSES]:
-                self._note_witness(number, tid)
+            if self.start > tid:
+                return
+            if self._newest_name > tid or self._shunned:  # somebody changed some of it again
+                states = {
+                    oid: state
+                    for oid, state in states.items()
+                    if self._deltas.get(to_int(oid)) <= tid and oid not in self._shunned
+                }
+            self._store.insert_own(states, tid)
+            for oid in islice(states, WITNESSES):
+                self._note_witness(to_int(oid), tid)
 
-    def admit_row(
+    def admit_rows(
         self,
-        row: tuple[int, int, int, bytes],
+        rows: Sequence[tuple[int, int, int, bytes]],
         checkpoint: int,
         at: int,
         epoch: int,
         end_wanted: bool,
     ) -> bool:
-        """Whether a row of the file is right for a reader at *at* (I1); kept if it is current.
+        """Whether the first row of the file is right for a reader at *at* (I1).
 
-        *row*: ``(oid, tid, frequency, state)``, current through *checkpoint*.
-        *epoch*: the log's before the row was read.  *end_wanted*: only if it
-        is current through the log's end, so that no successor is known.
+        *rows*: ``(oid, tid, frequency, state)``, current through *checkpoint*;
+        those that are current still are kept.  *epoch*: the log's before the
+        rows were read.  *end_wanted*: only if it is current through the log's
+        end, so that no successor is known.
         """
-        oid, tid, frequency, state = row
         with self._lock:
-            if epoch != self.epoch or self._deltas.get(oid) > self.end:
-                return False  # the latter: dropped, or being committed
-            covers = checkpoint >= self.start and self._deltas.get(oid) <= checkpoint
-            if covers and checkpoint <= self.end:
-                self._store.promote(oid, tid, state, frequency)
+            if epoch != self.epoch or not rows:
+                return False
+            if self.start <= checkpoint <= self.end:
+                name_of, promote = self._deltas.get, self._store.promote
+                for oid, tid, frequency, state in rows:
+                    if name_of(oid) <= checkpoint:
+                        promote(oid, tid, state, frequency)
+            oid, tid = rows[0][:2]
+            name = self._deltas.get(oid)
+            if name > self.end or tid > at:
+                return False  # the former: dropped, or being committed
+            covers = checkpoint >= self.start and name <= checkpoint
             is_current = covers or checkpoint >= self.end
-            return tid <= at and (
-                (is_current and at <= self.end) or (at <= checkpoint and not end_wanted)
-            )
+            return (is_current and at <= self.end) or (at <= checkpoint and not end_wanted)
 
     def restore(self, rows: Iterable[tuple[int, int, int, bytes]], known: int) -> int | None:
         """Keep rows of the file, current through *known*, that did not change since.

@@ -35,13 +35,19 @@ logger = logging.getLogger(__name__)
 ROWS_AT_ONCE = 200
 """Rows that go into memory under one hold of the log's lock."""
 
+QUIET_SECONDS = 0.01
+"""How long nobody must have read a row for rows to be brought back that nobody asked for."""
+
 PATIENCE_SECONDS = 0.05
 """How long the first reads wait, all together, for the file to be confirmed."""
 
 MORE_WITNESSES = 1000
 """Of so many rows one must be as it was, or the file is thought to be another database's."""
 
-READ_AHEAD_OIDS = 32
+FEW_ROWS = 2000
+"""So many rows are brought back before the first read, which waits for them."""
+
+READ_AHEAD_OIDS = 64
 """Whoever reads objects in about the order of their oids gets so many rows at once."""
 
 
@@ -69,6 +75,7 @@ class Persistence:
         self.restored = 0
         self.file_reads = 0
         self._last_missed = -READ_AHEAD_OIDS
+        self._found_at = 0.0  # when find() read last
         self._closing = False
         self._is_damaged = False
         self.is_outdated = False
@@ -223,12 +230,11 @@ class Persistence:
         if changes is None or not self._log.extend_back(confirmed, changes.named, changes.through):
             return False
         is_whole = confirmed == checkpoint
-        if is_whole:
-            self._settle(file)
         with file.snapshot() as snapshot:
             if snapshot.generation != self._generation:
-                self._settled.clear()
                 return False  # somebody emptied it meanwhile: ask again
+            if is_whole and snapshot.row_count > FEW_ROWS:
+                self._settle(file)
             rows = snapshot.rows(confirmed, self._options.limit_bytes)
             while not self._closing and (chunk := list(islice(rows, ROWS_AT_ONCE))):
                 judged = self._log.restore(chunk, known=confirmed)
@@ -236,9 +242,12 @@ class Persistence:
                     break
                 self.restored += judged
                 pause()
+                while not self._closing and monotonic() < self._found_at + QUIET_SECONDS:
+                    pause()  # somebody reads what was asked for: that comes first
         if is_whole:
             self._log.note(witnesses)
-            self._advance(file, iter(()))
+            if changes.named:
+                self._advance(file, iter(()))
         else:  # what came between was another history's
             self._reset(file)
             self._store.mark_unsaved()
@@ -261,6 +270,7 @@ class Persistence:
             number = to_int(oid)
         except (struct.error, TypeError):
             return None  # the base storage will say what it thinks of it
+        self._found_at = monotonic()
         distance, self._last_missed = number - self._last_missed, number
         ahead = READ_AHEAD_OIDS if 0 < distance <= READ_AHEAD_OIDS else 0
         try:
@@ -272,13 +282,12 @@ class Persistence:
             if found.generation > self._generation:  # somebody emptied it
                 self.distrust()
             return None
-        result = None
-        for row in found.rows:
-            is_right = self._log.admit_row(row, found.checkpoint, at, epoch, end_wanted)
-            if is_right and row[0] == number:
-                result = row[3], to_bytes(row[1])
-        self.file_reads += result is not None
-        return result
+        rows = found.rows
+        is_there = bool(rows) and rows[0][0] == number
+        if not self._log.admit_rows(rows, found.checkpoint, at, epoch, end_wanted) or not is_there:
+            return None
+        self.file_reads += 1
+        return rows[0][3], to_bytes(rows[0][1])
 
     def distrust(self) -> None:
         """The database turned out to have another history: use no row before that is settled."""

@@ -446,7 +446,7 @@ class TestRows:
         self, tier: Tier, *, checkpoint: int, at: int, tid: int = 5, end_wanted: bool = False
     ) -> bool:
         row = (7, tid, 1, b"state")
-        return tier.log.admit_row(row, checkpoint, at, tier.log.epoch, end_wanted)
+        return tier.log.admit_rows([row], checkpoint, at, tier.log.epoch, end_wanted)
 
     def test_within_what_the_file_vouches_for(self, tier: Tier) -> None:
         assert self.row(tier, checkpoint=8, at=8)
@@ -479,7 +479,7 @@ class TestRows:
     def test_not_after_everything_was_forgotten(self, tier: Tier) -> None:
         epoch = tier.log.epoch
         tier.log.forget_all()
-        assert not tier.log.admit_row((7, 5, 1, b"state"), 10, 10, epoch, False)
+        assert not tier.log.admit_rows([(7, 5, 1, b"state")], 10, 10, epoch, False)
         assert tier.load(X, 10) is None
 
 

@@ -340,6 +340,8 @@ class World:
         process = self.processes[number]
         if process is None or process.is_mending or not process.client.is_connected():
             return
+        if process.storage._persistence._using.locked():
+            return  # in the middle of a save, which the caretaker might wait for
         process.client.on_questions.extend(self._one_by_one(meanwhile))
         process.is_mending = True
         budget_seconds = catchup.BUDGET_SECONDS if is_patient else -1

@@ -296,6 +296,38 @@ Store_load_at(PyObject *self, PyObject *const *args, Py_ssize_t count)
     return r == NULL ? Py_NewRef(Py_None) : short_answer(self, r);
 }
 
+/* Runs no Python code between the objects, so that the dict stays as it is. */
+static PyObject *
+Store_insert_own(PyObject *self, PyObject *const *args, Py_ssize_t count)
+{
+    uint64_t oid, tid;
+    if (!expect(count, 2, "insert_own") || !tid_from_int(args[1], &tid)) {
+        return NULL;
+    }
+    if (!PyDict_Check(args[0])) {
+        PyErr_SetString(PyExc_TypeError, "states are a dict");
+        return NULL;
+    }
+    PyObject *key, *value;
+    Py_ssize_t position = 0;
+    while (PyDict_Next(args[0], &position, &key, &value)) {
+        const char *state;
+        size_t state_bytes;
+        if (!id_from_bytes(key, &oid)) {
+            return NULL;
+        }
+        store_end(STORE(self), oid, tid, ENDED_LATER);
+        if (value == Py_None) {
+            continue;
+        }
+        if (!state_from(value, &state, &state_bytes)) {
+            return NULL;
+        }
+        store_insert(STORE(self), oid, tid, 0, state, state_bytes);
+    }
+    Py_RETURN_NONE;
+}
+
 static PyObject *
 Store_holds(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
@@ -569,6 +601,7 @@ static PyMethodDef Store_methods[] = {
     {"load_before", FASTCALL(Store_load_before), METH_FASTCALL, NULL},
     {"load_at", FASTCALL(Store_load_at), METH_FASTCALL, NULL},
     {"holds", FASTCALL(Store_holds), METH_FASTCALL, NULL},
+    {"insert_own", FASTCALL(Store_insert_own), METH_FASTCALL, NULL},
     {"recall", FASTCALL(Store_recall), METH_FASTCALL, NULL},
     {"insert", FASTCALL(Store_insert), METH_FASTCALL, NULL},
     {"promote", FASTCALL(Store_promote), METH_FASTCALL, NULL},

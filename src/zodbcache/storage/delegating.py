@@ -62,7 +62,12 @@ class DelegatingStorage:
         except ConflictError as error:
             self._distrust(error)
             raise
-        self._writing[id(transaction)].store(oid, data)
+        written = self._writing[id(transaction)]
+        if type(data) is bytes and len(data) <= written.bytes_left:
+            written.bytes_left -= len(data)
+            written.states[oid] = data
+        else:
+            written.states[oid] = None
         return result
 
     def _distrust(self, error: ConflictError) -> None:

@@ -94,7 +94,7 @@ class CachedStorage(DelegatingStorage):
             self._log.shun(written.undone)
         if self._log.broken:
             self._caretaker.wake()
-        self._log.admit_own(change.tid, written.states.items())
+        self._log.admit_own(change.tid, written.states)
 
     def _copy_transactions_from(self, other: Any, *args: Any) -> None:
         """Through this storage, so that the copies are named like any commit."""
