@@ -44,7 +44,7 @@ PATIENCE_SECONDS = 0.05
 MORE_WITNESSES = 1000
 """Of so many rows one must be as it was, or the file is thought to be another database's."""
 
-FEW_ROWS = 2000
+FEW_ROWS = 5000
 """So many rows are brought back before the first read, which waits for them."""
 
 READ_AHEAD_OIDS = 64
