@@ -76,21 +76,22 @@ class _OverheardPoller:
 
     def __init__(self, poller: Any) -> None:
         self._poller = poller
-        self._heard: tuple[int | None, int, Any] = (None, 0, None)
+        self._heard: tuple[int | None, int, Any] = (None, 0, ())
 
     def poll_invalidations(self, connection: Any, cursor: Any, since: int | None) -> Any:
         """RelStorage's IPoller: the changes after *since*, exact, and the newest tid."""
-        answer = self._poller.poll_invalidations(connection, cursor, since)
-        self._heard = (since, answer[1], answer[0])
-        return answer
+        changes, through = self._poller.poll_invalidations(connection, cursor, since)
+        is_of_use = changes is not None and len(changes) < WINDOW_ROWS
+        self._heard = (since if is_of_use else None, through, changes if is_of_use else ())
+        return changes, through
 
     def take(self, since: int, through: int) -> list[tuple[int, int]] | None:
         """The changes after *since* up to *through*, if they are what was found last."""
         heard_since, heard_through, changes = self._heard
-        self._heard = (None, 0, None)  # may be long
-        if heard_since is None or changes is None:
+        self._heard = (None, 0, ())
+        if heard_since is None or heard_since > since or heard_through != through:
             return None
-        return list(changes) if heard_since <= since and heard_through == through else None
+        return list(changes)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._poller, name)
