@@ -246,7 +246,7 @@ class Persistence:
                     pause()  # somebody reads what was asked for: that comes first
         if is_whole:
             self._log.note(witnesses)
-            if changes.named:
+            if self._log.names_since(checkpoint):
                 self._advance(file, iter(()))
         else:  # what came between was another history's
             self._reset(file)

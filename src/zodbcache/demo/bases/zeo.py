@@ -26,8 +26,12 @@ class ZEOAddress:
 def _serve(directory: Path) -> Iterator[ZEOAddress]:
     import ZEO
 
+    before = os.getcwd()
     os.chdir(directory)  # ZEO.server() writes its configuration to the working directory
-    address, stop = ZEO.server(path=str(directory / "Data.fs"))
+    try:
+        address, stop = ZEO.server(path=str(directory / "Data.fs"))
+    finally:
+        os.chdir(before)
     try:
         yield ZEOAddress(address)
     finally:
