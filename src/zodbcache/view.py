@@ -87,7 +87,7 @@ class SnapshotView:
         self._session: object = None
         self._history = 0  # the store's, in which the session was found to be the same
         self.is_lost = False
-        """Whether what the next poll says is since another point than the last snapshot's."""
+        """Whether the next poll may tell of too little: it begins where it was believed to be."""
         self._newest = 0  # the highest point of this session
         self._before = Reader(cache.store, self._load_missing_before)
         self.load = PinnedReader(cache.store, self._load_missing)
@@ -120,7 +120,7 @@ class SnapshotView:
         if session is not self._session:
             ask = True  # what it believes may be another server's
         point = self._snapshots.point(self._inner, ask=ask)
-        self.is_lost = point is None and ask
+        self.is_lost |= point is None and ask
         self._asked = token = self._snapshots.token(self._inner)
         if point is None:
             return

@@ -99,7 +99,7 @@ class CachedMVCCStorage(DelegatingStorage):
     def poll_invalidations(self) -> Any:
         """IMVCCStorage: a new snapshot begins; what changed since the last one."""
         self._view.unpin()
-        was_lost = self._view.is_lost
+        was_lost, self._view.is_lost = self._view.is_lost, False
         changed = self._base.poll_invalidations()
         if was_lost:
             changed = None  # it tells what came after a tid that it believed to have seen
