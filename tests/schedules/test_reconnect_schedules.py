@@ -179,25 +179,6 @@ def test_poll_before_the_break_is_known_sees_no_old_revision(
     check_reads(storage, database)
 
 
-def test_connection_that_polls_before_the_break_is_known_keeps_nothing(
-    database: Database, base: FakeClient, storage: Any
-) -> None:
-    """Last tid jumps from 5 to 7; a connection that has x as of 5 polls before it is told."""
-    connection = MVCCAdapter(storage).new_instance()
-    base.notified()  # what ZEO says of a first connection, too
-    assert connection.poll_invalidations() is None
-    assert connection.load(to_bytes(X))[1] == to_bytes(5)
-    base.disconnected()
-    database.commit(7, [X])
-    assert connection.poll_invalidations() == [], "offline, what was read is good"
-    base.verified(7)
-    assert connection.poll_invalidations() is None, "drop everything"
-    assert connection.load(to_bytes(X))[1] == to_bytes(7)
-    assert connection.poll_invalidations() == [], "once is enough"
-    base.notified()
-    base.operational()
-
-
 def test_push_that_was_queued_while_verifying_does_not_jump_the_gap(
     database: Database, base: FakeClient, storage: Any
 ) -> None:

@@ -41,7 +41,6 @@ class PushFeed:
         self._on_break = on_break
         self.db: Any = None
         self._told = b""  # the newest tid pushed since the last gap
-        self._polled = b""  # what the base said last
         self._begin()
         call_after_fork(self._begin)
 
@@ -53,14 +52,9 @@ class PushFeed:
 
         A base such as ZEO's raises its last tid some time after it has pushed.
         A connection born meanwhile is not told any more; if it polled the tid
-        before, it would keep what it then reads, across the change.  It also
-        raises it some time before it says that it was disconnected.
+        before, it would keep what it then reads, across the change.
         """
         with self._telling:
-            if tid != self._polled:
-                if self.db is not None and not self._is_continuous():
-                    self.db.invalidateCache()
-                self._polled = tid
             return max(tid, self._told) if self._told else tid
 
     def invalidate(self, transaction_id: bytes, oids: Sequence[bytes], version: str = "") -> None:
