@@ -205,8 +205,11 @@ class IInvalidationLog(Interface):
     def agrees(names):
         """Whether current revisions up to the end, ``(oid, tid)``, are what is known of them."""
 
-    def restore(rows, known: int):
-        """Keep the file's rows that did not change since *known*."""
+    def restore(rows, known: int, history=None):
+        """Keep the file's rows that did not change since *known*.
+
+        *history*: the tier's when they were confirmed; none is kept in another.
+        """
 
     def admit_own(tid: int, states):
         """Keep what an own commit wrote: a dict of oid to state, None for what is not kept."""

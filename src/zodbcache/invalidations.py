@@ -394,14 +394,19 @@ class InvalidationLog:
             is_current = covers or checkpoint >= self.end
             return (is_current and at <= self.end) or (at <= checkpoint and not end_wanted)
 
-    def restore(self, rows: Iterable[tuple[int, int, int, bytes]], known: int) -> int | None:
+    def restore(
+        self, rows: Iterable[tuple[int, int, int, bytes]], known: int, history: int | None = None
+    ) -> int | None:
         """Keep rows of the file, current through *known*, that did not change since.
 
-        *rows*: ``(oid, tid, frequency, state)``.  Returns how many were
-        judged, or None when the memory tier is full.
+        *rows*: ``(oid, tid, frequency, state)``.  *history*: the memory tier's
+        when it was known that they are.  Returns how many were judged, or
+        None when there is no use in more: the tier is full, or began anew.
         """
         judged = 0
         with self._lock:
+            if history not in (None, self._store.history):
+                return None
             for oid, tid, frequency, state in rows:
                 judged += 1
                 if self._is_current(oid, tid, known) and not self._store.restore(

@@ -51,13 +51,17 @@ READ_AHEAD_OIDS = 64
 """Whoever reads objects in about the order of their oids gets so many rows at once."""
 
 
+class _OtherHistory(Exception):
+    """The log began anew while the file was being written."""
+
+
 class Persistence:
     """The file of one database, as one process uses it.
 
     *is_settled* is True once the file is known to agree with the base
     storage; before that nothing is read from it or written to it.
-    *file_reads* counts what find() has found.  *is_outdated*: somebody emptied
-    the file, and it is to be confirmed anew.
+    *file_reads* counts what find() has found.  *is_outdated*: the file is to be
+    confirmed anew, whatever was being found out about it.
     """
 
     def __init__(
@@ -169,7 +173,7 @@ class Persistence:
             checkpoint, witnesses = snapshot.checkpoint, snapshot.witnesses
             self._generation = snapshot.generation
         if checkpoint:
-            confirmed = self._shared_through(file, checkpoint, witnesses)
+            confirmed, witnesses = self._shared_through(file, checkpoint, witnesses)
             if confirmed == 0:
                 logger.warning(
                     "%s is not of this database as it is now, or cannot be proved so: "
@@ -179,29 +183,34 @@ class Persistence:
                 self._reset(file)
             elif not self._bring_back(file, checkpoint, confirmed, ask, pause, witnesses):
                 return False
-        self._settle(file)
-        return True
+        return self._settle(file)
 
     def _shared_through(
         self, file: CacheFile, checkpoint: int, witnesses: list[tuple[int, int]]
-    ) -> int:
-        """See ICatchUp.  Where all witnesses have changed since, the newest rows are some."""
+    ) -> tuple[int, list[tuple[int, int]]]:
+        """See ICatchUp; and the witnesses that were asked about.
+
+        Where all have changed since, the newest rows are some.
+        """
         try:
             confirmed = self._catch_up.shared_through(checkpoint, witnesses)
             if confirmed == 0 and self._catch_up.asks_for_many:
                 with file.snapshot() as snapshot:
-                    newest = snapshot.newest(MORE_WITNESSES)
-                confirmed = self._catch_up.shared_through(checkpoint, newest)
+                    witnesses = snapshot.newest(MORE_WITNESSES)
+                confirmed = self._catch_up.shared_through(checkpoint, witnesses)
         except CannotCatchUp as reason:
             logger.info("%s: %s", file.path, reason)
-            return 0
-        return confirmed
+            return 0, witnesses
+        return confirmed, witnesses
 
-    def _settle(self, file: CacheFile) -> None:
-        """From now on single rows are read, too."""
+    def _settle(self, file: CacheFile) -> bool:
+        """From now on single rows are read, too, unless the file was distrusted meanwhile."""
         if self._reader is None:
             self._reader = file.reader()
         self._settled.set()
+        if self.is_outdated:  # whichever comes last, it ends unsettled
+            self._settled.clear()
+        return not self.is_outdated
 
     def _bring_back(
         self,
@@ -213,6 +222,7 @@ class Persistence:
         witnesses: list[tuple[int, int]],
     ) -> bool:
         """Extend the log back to the file, and let its rows in by the log."""
+        history = self._store.history
         try:
             changes = ask(confirmed)
             if changes is not None:
@@ -233,17 +243,19 @@ class Persistence:
         with file.snapshot() as snapshot:
             if snapshot.generation != self._generation:
                 return False  # somebody emptied it meanwhile: ask again
-            if is_whole and snapshot.row_count > FEW_ROWS:
-                self._settle(file)
+            if is_whole and snapshot.row_count > FEW_ROWS and not self._settle(file):
+                return False
             rows = snapshot.rows(confirmed, self._options.limit_bytes)
             while not self._closing and (chunk := list(islice(rows, ROWS_AT_ONCE))):
-                judged = self._log.restore(chunk, known=confirmed)
+                judged = self._log.restore(chunk, known=confirmed, history=history)
                 if judged is None:
                     break
                 self.restored += judged
                 pause()
                 while not self._closing and monotonic() < self._found_at + QUIET_SECONDS:
                     pause()  # somebody reads what was asked for: that comes first
+        if self.is_outdated:
+            return False
         if is_whole:
             self._log.note(witnesses)
             if self._log.names_since(checkpoint):
@@ -291,8 +303,8 @@ class Persistence:
 
     def distrust(self) -> None:
         """The database turned out to have another history: use no row before that is settled."""
-        self._settled.clear()
         self.is_outdated = True
+        self._settled.clear()
 
     def _is_confirmed(self) -> bool:
         """Whether the file may be read; the first reads wait for that a little."""
@@ -343,6 +355,8 @@ class Persistence:
                 return 0
             try:
                 return self._advance(self._file, self._unsaved_rows(self._log.end))
+            except _OtherHistory:
+                return 0  # rolled back; what was handed over is not in memory any more
             except CacheFileError as error:
                 self._store.mark_unsaved()  # what was handed over was rolled back
                 self._give_up(error)
@@ -386,8 +400,12 @@ class Persistence:
         return names
 
     def _unsaved_rows(self, through: int) -> Iterator[tuple[int, int, int, bytes]]:
+        """What is proven through *through*.  Raises _OtherHistory when nothing is any more."""
+        history = self._store.history
         for oid in self._store.unsaved():
             found = self._store.peek(oid)
+            if self._store.history != history:
+                raise _OtherHistory
             if found is not None and found[0] <= through:
                 tid, frequency, state = found
                 yield oid, tid, frequency, state

@@ -168,9 +168,9 @@ def test_change_heard_between_two_chunks_of_rows(
     restore = b.log.restore
     steps = iter([lambda: None, lambda: (database.commit(9, [X, Y]), a.hear(9), b.hear(9))])
 
-    def stepped(rows: Any, *, known: int) -> int | None:
+    def stepped(rows: Any, **what: int) -> int | None:
         next(steps, a.persistence.save)()
-        return restore(rows, known=known)
+        return restore(rows, **what)
 
     b.log.restore = stepped  # type: ignore[method-assign]
     assert b.persistence.restore(quickly=False)
@@ -184,6 +184,53 @@ def test_change_heard_between_two_chunks_of_rows(
 
 
 # Schedule 3
+
+
+@pytest.mark.parametrize("few_rows", [0, 100])
+def test_history_that_changes_while_rows_come_back(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, few_rows: int
+) -> None:
+    """Rows were confirmed; before they are in memory a reader sees another history."""
+    monkeypatch.setattr("zodbcache.persistence.FEW_ROWS", few_rows)
+    saved(database, tmp_path).close()
+    b = Worker(database, tmp_path, starts_at=8)
+    restore = b.log.restore
+
+    def late_restore(*arguments: Any, **options: Any) -> Any:
+        b.persistence.distrust()
+        b.log.restart(b.log.breaks, 8)
+        return restore(*arguments, **options)
+
+    b.log.restore = late_restore  # type: ignore[method-assign]
+    assert not b.persistence.restore(quickly=False)
+    assert not b.persistence.is_settled
+    assert b.persistence.find(to_bytes(X), 8) is None
+    assert not b.is_held(X, 8)
+    b.log.restore = restore  # type: ignore[method-assign]
+    assert b.persistence.restore(quickly=False)
+    assert b.is_held(X, 8)
+    b.close()
+
+
+def test_history_that_changes_while_the_batch_is_written(
+    database: Database, tmp_path: Path
+) -> None:
+    """What memory holds afterwards was not proven through the checkpoint to be set."""
+    a = Worker.opened(database, tmp_path)
+    a.read_all()
+    before = file_rows(a.file)
+    unsaved = a.store.unsaved
+
+    def late_unsaved() -> list[int]:
+        found = unsaved()
+        a.log.restart(a.log.breaks, 5)
+        a.log.restore([(X, 5, 1, state_of(X, 5))], known=9)
+        return found
+
+    a.store.unsaved = late_unsaved  # type: ignore[method-assign]
+    assert a.persistence.save() == 0
+    assert file_rows(a.file) == before
+    a.close()
 
 
 def test_batch_queued_before_a_change_does_not_come_back_as_current(
