@@ -206,9 +206,28 @@ def test_history_that_changes_while_rows_come_back(
     assert not b.persistence.is_settled
     assert b.persistence.find(to_bytes(X), 8) is None
     assert not b.is_held(X, 8)
+    assert b.log.witnesses() == [], "the file's are of the other history"
     b.log.restore = restore  # type: ignore[method-assign]
     assert b.persistence.restore(quickly=False)
     assert b.is_held(X, 8)
+    b.close()
+
+
+def test_history_that_changes_when_all_rows_are_back(database: Database, tmp_path: Path) -> None:
+    """The last moment: the file would be settled next."""
+    saved(database, tmp_path).close()
+    b = Worker(database, tmp_path, starts_at=8)
+    trim = b.log.trim
+
+    def late_trim() -> None:
+        trim()
+        b.persistence.distrust()
+        b.log.restart(b.log.breaks, 8)
+
+    b.log.trim = late_trim  # type: ignore[method-assign]
+    assert not b.persistence.restore(quickly=False)
+    assert not b.persistence.is_settled
+    assert b.persistence.find(to_bytes(X), 8) is None
     b.close()
 
 
