@@ -263,6 +263,9 @@ class ISnapshots(Interface):
     def changes(storage, since: int):
         """``(oid, tid)`` of what changed after *since* up to the point, or None."""
 
+    def newest(storage):
+        """``(oid, tid)`` of the newest revisions that the storage sees, a few dozen."""
+
     def current_tids(storage, oids):
         """``{oid: tid}`` of the revisions that the storage sees."""
 

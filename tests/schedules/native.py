@@ -18,6 +18,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import pytest
 from ZODB.Connection import TransactionMetaData
 from ZODB.POSException import ConflictError
 from ZODB.POSException import POSKeyError
@@ -36,6 +37,17 @@ OIDS = range(1, 21)
 def base_of(instance: Any) -> Any:
     """The innermost storage of a cached instance, or of another."""
     return innermost(vars(instance).get("_base", instance))
+
+
+def bound_window(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One question tells of 10 changes at most."""
+    from zodbcache.feeds import relstorage
+
+    names, table, tid = relstorage._names, relstorage._table, relstorage._tid
+    after = names.where(tid > table.bindparam("tid")).order_by(tid).limit(10).prepared()
+    after.__set_name__(relstorage._ChangeQueries, "_after")
+    monkeypatch.setattr(relstorage._ChangeQueries, "_after", after)
+    monkeypatch.setattr(relstorage, "WINDOW_ROWS", 10)
 
 
 def poll(instance: Any) -> Any:

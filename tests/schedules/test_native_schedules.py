@@ -32,6 +32,7 @@ from .native import X
 from .native import Y
 from .native import Z
 from .native import base_of
+from .native import bound_window
 from .native import check
 from .native import check_seen
 from .native import commit
@@ -543,6 +544,25 @@ class TestOtherHistories:
                     settle(storage)
                 check_seen(instance, random.sample(OIDS, 10))
 
+    def test_a_new_connection_when_the_newest_object_has_changed_again(
+        self, town: Site, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Nothing else was read but an old object: what changed since then is a lot."""
+        bound_window(monkeypatch)
+        for oid in OIDS[1:]:
+            town.commit(oid)
+        storage = town.open()
+        a = storage.new_instance()
+        poll(a)
+        tid_of(a, OIDS[0])
+        town.commit(OIDS[-1])
+        b = storage.new_instance()
+        poll(b)
+        tid_of(b, OIDS[0])
+        before = hits(storage)
+        assert check_seen(b, [OIDS[0]]) == 2
+        assert hits(storage) == before + 2
+
     def test_a_read_in_an_old_snapshot_after_the_log_began_anew(
         self, copies: Copies, town: Site
     ) -> None:
@@ -692,13 +712,7 @@ class TestHugeTransactions:
 
     @pytest.fixture
     def small_window(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        from zodbcache.feeds import relstorage
-
-        names, table, tid = relstorage._names, relstorage._table, relstorage._tid
-        after = names.where(tid > table.bindparam("tid")).order_by(tid).limit(10).prepared()
-        after.__set_name__(relstorage._ChangeQueries, "_after")
-        monkeypatch.setattr(relstorage._ChangeQueries, "_after", after)
-        monkeypatch.setattr(relstorage, "WINDOW_ROWS", 10)
+        bound_window(monkeypatch)
 
     @pytest.mark.parametrize("changed", [9, 10, 11, 15])
     @pytest.mark.parametrize("at_once", [True, False])

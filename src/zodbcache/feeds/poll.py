@@ -16,9 +16,6 @@ from zodbcache.invalidations import InvalidationLog
 
 logger = logging.getLogger(__name__)
 
-WITNESSES_ASKED = 16
-"""So many of the newest revisions tell one history from another."""
-
 
 class PollFeed:
     """Continues *log* by what instances see; one for all of them.
@@ -46,12 +43,8 @@ class PollFeed:
         """The log begins with the first thing that is seen."""
         if not self._log.end:
             self._log.begin(point)
-            self._note_newest(storage, point)
+            self._log.note(self.snapshots.newest(storage))
             self._on_break()  # the caretaker has waited for it
-
-    def _note_newest(self, storage: Any, point: int) -> None:
-        """What was changed last tells this history from others."""
-        self._log.note(self.snapshots.changes(storage, point - 1) or ())
 
     def follow(self, storage: Any, point: int) -> None:
         """*storage* sees everything up to *point*: so does the log after this, if that is quick.
@@ -80,12 +73,13 @@ class PollFeed:
         end, known = self._log.end, self._log.witnesses()
         if not known:
             return not self._began
-        asked = [witness for witness in known if witness[1] <= point][:WITNESSES_ASKED]
+        # Older than the present history's begin: it may be another's as well.
+        asked = [witness for witness in known if self._began <= witness[1] <= point]
         current = self.snapshots.current_tids(storage, [oid for oid, _ in asked]) if asked else {}
         for oid, tid in asked:
             now = current.get(oid)
             if now == tid:
-                return tid >= self._began and self._agrees_since(storage, tid)
+                return self._agrees_since(storage, tid)
             if now is not None and now <= end:
                 return self._begin_anew(storage, point)
         # Nothing of what was known is there; or it sees less than is known.
@@ -107,6 +101,6 @@ class PollFeed:
         self._on_other_history()
         self._began = point
         self._log.restart(self._log.breaks, point)
-        self._note_newest(storage, point)
+        self._log.note(self.snapshots.newest(storage))
         self._on_break()
         return False

@@ -26,6 +26,7 @@ from zodbcache.feeds.catchup import CannotCatchUp
 from zodbcache.feeds.catchup import CatchUp
 from zodbcache.feeds.catchup import Changes
 from zodbcache.feeds.catchup import with_wrappers
+from zodbcache.feeds.snapshots import NEWEST
 from zodbcache.feeds.snapshots import Recall
 from zodbcache.feeds.snapshots import Snapshots
 from zodbcache.feeds.wrapped import innermost
@@ -44,6 +45,7 @@ class _ChangeQueries:
 
     _after = _names.where(_tid > _table.bindparam("tid")).order_by(_tid).limit(WINDOW_ROWS)
     _after = _after.prepared()
+    _newest = _names.order_by(_tid, "DESC").limit(NEWEST).prepared()
     _exactly = _names.where(_tid == _table.bindparam("tid")).prepared()
 
     def __init__(self, adapter: Any) -> None:
@@ -54,6 +56,12 @@ class _ChangeQueries:
     def window(self, cursor: Any, since: int) -> list[tuple[int, int]]:
         """The first changes after *since*, by tid; fewer than WINDOW_ROWS are all."""
         self._after.execute(cursor, {"tid": since})
+        rows: list[tuple[int, int]] = cursor.fetchall()
+        return rows
+
+    def newest(self, cursor: Any) -> list[tuple[int, int]]:
+        """The newest changes."""
+        self._newest.execute(cursor)
         rows: list[tuple[int, int]] = cursor.fetchall()
         return rows
 
@@ -130,6 +138,9 @@ class RelStorageSnapshots(Snapshots):
         if rows is None:
             rows = self._queries.window(storage._load_connection.cursor, since)
         return rows if len(rows) < WINDOW_ROWS else None
+
+    def newest(self, storage: Any) -> list[tuple[int, int]]:
+        return self._queries.newest(storage._load_connection.cursor)
 
     def current_tids(self, storage: Any, oids: list[int]) -> dict[int, int]:
         return _current_tids(storage._adapter, storage._load_connection.cursor, oids)

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from heapq import nlargest
+from operator import itemgetter
 from typing import Any
 
 from zope.interface import implementer
@@ -20,6 +22,9 @@ from zodbcache.ids import to_int
 from zodbcache.interfaces import ISnapshots
 
 logger = logging.getLogger(__name__)
+
+NEWEST = 64
+"""So many of the newest revisions tell one history from another."""
 
 Name = tuple[int, int]
 Recall = Callable[[bytes, bytes], "bytes | None"]
@@ -58,6 +63,10 @@ class Snapshots:
         None if that cannot be told, or not quickly.
         """
         return None
+
+    def newest(self, storage: Any) -> list[Name]:
+        """``(oid, tid)`` of the newest revisions that it sees, a few dozen."""
+        return []
 
     def current_tids(self, storage: Any, oids: list[int]) -> dict[int, int]:
         """The tids of the objects' revisions that it sees, as far as it does."""
@@ -99,9 +108,15 @@ class MappingSnapshots(Snapshots):
                     return None
         return names
 
+    def newest(self, storage: Any) -> list[Name]:
+        return nlargest(NEWEST, self._seen(storage).items(), key=itemgetter(1))
+
     def current_tids(self, storage: Any, oids: list[int]) -> dict[int, int]:
-        seen = {to_int(oid): to_int(tid) for oid, (_, tid) in storage._data_snapshot.items()}
+        seen = self._seen(storage)
         return {oid: seen[oid] for oid in oids if oid in seen}
+
+    def _seen(self, storage: Any) -> dict[int, int]:
+        return {to_int(oid): to_int(tid) for oid, (_, tid) in storage._data_snapshot.items()}
 
 
 def _relstorage_snapshots(base: Any) -> Snapshots:
