@@ -15,6 +15,7 @@ from zodbcache.feeds import catch_up_for
 from zodbcache.invalidations import InvalidationLog
 from zodbcache.persistence import Persistence
 from zodbcache.store import MemoryStore
+from zodbcache.writebehind import WriteBehind
 
 
 class ProcessCache:
@@ -48,6 +49,7 @@ class ProcessCache:
             on_ready=on_ready,
             begins_by_poll=begins_by_poll,
         )
+        self.writer = WriteBehind(self.persistence, self.store, options.cache_write_seconds)
         self._on_clear = on_clear
         self._closed = False
         self.pid = os.getpid()
@@ -68,6 +70,7 @@ class ProcessCache:
         found["file_hits"] += from_file
         found["misses"] -= from_file
         found["restored"] = self.persistence.restored
+        found["file_writes"] = self.persistence.file_writes
         return found
 
     def clear(self) -> None:
@@ -79,10 +82,21 @@ class ProcessCache:
         self.log.forget_all()
         self._on_clear()
 
-    def heed(self) -> None:
-        """After a miss: let the caretaker see to what is wrong, if something is."""
-        if self.log.broken or self.persistence.is_outdated:
+    def preload(self) -> None:
+        """Bring back from the file what memory can hold, the most valuable first, and wait."""
+        before = self.persistence.restored
+        self.persistence.is_urgent = True
+        if self.persistence.wants_restore:
             self.caretaker.wake()
+        self.caretaker.wait()
+        if self.persistence.restored == before:
+            self.persistence.preload()
+
+    def heed(self) -> None:
+        """After a miss or a commit: wake who has something to do now."""
+        if self.log.broken or self.persistence.wants_care:
+            self.caretaker.wake()
+        self.writer.heed()
 
     def forget(self) -> None:
         """Drop everything: the base storage may have forgotten what is cached of it."""
@@ -99,7 +113,10 @@ class ProcessCache:
         if not self._closed:
             self._closed = True
             self.caretaker.stop()
+            self.writer.stop()
+            self.writer.warm()
             self.persistence.save()
+            self.persistence.tidy()
             self.persistence.close()
             self.store.clear()
 

@@ -49,6 +49,8 @@ class CacheOptions:
     before it forgets the oldest changes.
     *cache_file_mb*: bound of the states in the file, in units of 1,000,000
     bytes.  None: four times *cache_local_mb*.
+    *cache_write_seconds*: what is new is in the file after about so long, or
+    earlier when it is much; 0: only when the storage is closed.
     """
 
     cache_local_mb: float = 100
@@ -57,6 +59,7 @@ class CacheOptions:
     cache_prefix: str = ""
     cache_delta_size_limit: int = 100_000
     cache_file_mb: float | None = None
+    cache_write_seconds: float = 2
 
     def __post_init__(self) -> None:
         for name, check in _CHECKS.items():
@@ -108,14 +111,16 @@ class CacheOptions:
         return int(self.cache_file_mb * MB)
 
 
-def _number(minimum: int, maximum: int, remedy: str) -> Callable[[str, object], float]:
-    """A check for megabytes: an int or float from *minimum* to *maximum*."""
+def _number(
+    minimum: int, maximum: int, remedy: str, quantity: str = "size"
+) -> Callable[[str, object], float]:
+    """A check for an int or float from *minimum* to *maximum*."""
 
     def check(option: str, value: object) -> float:
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             raise ConfigurationError(f"{value!r} is not a number", option=option, remedy=remedy)
         if math.isnan(value):
-            raise ConfigurationError("NaN is not a size", option=option, remedy=remedy)
+            raise ConfigurationError(f"NaN is not a {quantity}", option=option, remedy=remedy)
         if value < minimum:
             raise ConfigurationError(f"{value!r} is too small", option=option, remedy=remedy)
         if value > maximum:
@@ -164,6 +169,7 @@ def _text(option: str, value: object) -> str:
 
 _MEMORY = "Write a number of megabytes from 1 to 8000"
 _FILE = "Write a number of megabytes from 1 to 1000000, or leave it out for 4 times the memory"
+_SECONDS = "Write a number of seconds from 0 to 3600; 0 means only when the storage is closed"
 _BYTES = "Write a number of bytes from 1, such as 1048576"
 _ENTRIES = "Write a number of objects from 1, such as 100000"
 
@@ -174,6 +180,7 @@ _CHECKS: dict[str, Callable[[str, object], Any]] = {
     "cache_prefix": _text,
     "cache_delta_size_limit": _count(_ENTRIES),
     "cache_file_mb": _or_none(_number(1, 1_000_000, _FILE)),
+    "cache_write_seconds": _number(0, 3_600, _SECONDS, "time"),
 }
 
 _byte_size = SuffixMultiplier({"kb": 1 << 10, "mb": 1 << 20, "gb": 1 << 30})
@@ -183,6 +190,7 @@ _PARSERS: dict[str, tuple[Callable[[str], Any], str]] = {
     "cache_local_object_max": (_byte_size, _BYTES),
     "cache_delta_size_limit": (int, _ENTRIES),
     "cache_file_mb": (float, _FILE),
+    "cache_write_seconds": (float, _SECONDS),
 }
 
 

@@ -103,17 +103,46 @@ class IStore(Interface):
     def reserve(size_bytes: int):
         """Count *size_bytes* of somebody else's memory against the limit."""
 
-    def unsaved():
-        """The oids, ascending, of the open revisions that the file lacks: a list of int."""
-
     def peek(oid: int):
         """``(tid, frequency, state)`` of the open revision, or None.  Counts nothing."""
 
-    def mark_saved(oid: int, tid: int):
-        """The file has this revision now."""
+    unsaved_bytes = Attribute("Bytes of the open revisions' states that the file may lack.")
+
+    def take_unsaved():
+        """The oids of what came since the last call and the file may lack.
+
+        Returns their int64s, ascending, one after the other: bytes for pack().
+        """
+
+    def return_unsaved(oids: bytes, start: int):
+        """Those from the *start*-th on were not packed after all."""
+
+    def pack(oids: bytes, start: int, through: int, bytes_max: int):
+        """Hand over unsaved revisions of *oids* with ``tid <= through``, as saved.
+
+        From the *start*-th oid until their states have *bytes_max*.  Returns a
+        Batch and the position after it.
+        """
+
+    def mark_batch_unsaved(batch):
+        """The file has not got this Batch."""
 
     def mark_unsaved():
         """The file has none of the revisions any more."""
+
+    def restore_batch(batch, changed, known: int):
+        """restore() what is current through *known* and not named since in the Deltas *changed*.
+
+        False: there is no more room.
+        """
+
+    def heated(position: int, slots: int, faded: int):
+        """What was asked for more than twice as often as the file has heard of.
+
+        Looks at *slots* places from *position* on.  *faded*: how much what the
+        file knew of frequencies has aged since.  Returns ``(oid, tid, gain)``
+        of some, and the next position, 0 after the last.
+        """
 
     def stats():
         """Counters and sizes: a dict of str to int."""
@@ -205,8 +234,8 @@ class IInvalidationLog(Interface):
     def agrees(names):
         """Whether current revisions up to the end, ``(oid, tid)``, are what is known of them."""
 
-    def restore(rows, known: int, history=None):
-        """Keep the file's rows that did not change since *known*.
+    def restore(batch, known: int, history=None):
+        """Keep the file's rows that did not change since *known*; False: no use in more.
 
         *history*: the tier's when they were confirmed; none is kept in another.
         """
@@ -343,11 +372,17 @@ class ICacheFile(Interface):
         *through*: the tid through which the caller has proven *rows* and
         knows all changes.  *generation*: the one the caller's knowledge is
         of.  *names_since*: ``f(tid)`` as IInvalidationLog.names_since.
-        *rows*: iterable of ``(oid, tid, frequency, state)``, oids ascending,
-        every ``tid <= through``.  *witnesses*: list of ``(oid, tid)``.
+        *rows*: a Batch, or an iterable of ``(oid, tid, frequency, state)``, oids
+        ascending, every ``tid <= through``.  *witnesses*: list of ``(oid, tid)``.
         Writes nothing when the file is ahead of *through* or of another
         generation.  Returns the outcome.
         """
+
+    def warm(generation: int, gains):
+        """Add to the frequencies of rows: a list of ``(oid, tid, gain)``.  Returns the age."""
+
+    def trim(pause):
+        """Bring the file below its limit, in small steps; ``pause()`` is called between them."""
 
     def reset(generation: int):
         """Empty the file in place and start the next generation.
@@ -366,9 +401,12 @@ class IFileSnapshot(Interface):
     generation = Attribute("Counts the resets of the file.")
     witnesses = Attribute("list of (oid, tid), newest tid first.")
 
+    def batches(through: int, limit_bytes: int):
+        """As rows(), in Batches."""
+
     def rows(through: int, limit_bytes: int):
         """Yield ``(oid, tid, frequency, state)`` with ``tid <= through``.
 
-        The hottest, where the states' bytes of all would pass *limit_bytes*.
+        The most valuable, where the states' bytes of all would pass *limit_bytes*.
         A row whose checksum does not fit is left out.
         """

@@ -24,6 +24,7 @@ from threading import Lock
 
 from zope.interface import implementer
 
+from zodbcache._core._store import Batch
 from zodbcache._core._store import Deltas
 from zodbcache.forking import call_after_fork
 from zodbcache.ids import to_bytes
@@ -394,26 +395,16 @@ class InvalidationLog:
             is_current = covers or checkpoint >= self.end
             return (is_current and at <= self.end) or (at <= checkpoint and not end_wanted)
 
-    def restore(
-        self, rows: Iterable[tuple[int, int, int, bytes]], known: int, history: int | None = None
-    ) -> int | None:
+    def restore(self, batch: Batch, known: int, history: int | None = None) -> bool:
         """Keep rows of the file, current through *known*, that did not change since.
 
-        *rows*: ``(oid, tid, frequency, state)``.  *history*: the memory tier's
-        when it was known that they are.  Returns how many were judged, or
-        None when there is no use in more: the tier is full, or began anew.
+        *history*: the memory tier's when it was known that they are.  Returns
+        False when there is no use in more: the tier is full, or began anew.
         """
-        judged = 0
         with self._lock:
             if history not in (None, self._store.history):
-                return None
-            for oid, tid, frequency, state in rows:
-                judged += 1
-                if self._is_current(oid, tid, known) and not self._store.restore(
-                    oid, tid, state, frequency
-                ):
-                    return None
-        return judged
+                return False
+            return known < self.start or self._store.restore_batch(batch, self._deltas, known)
 
     def _is_current(self, oid: int, tid: int, known: int) -> bool:
         """A revision current through *known* is so through the end (I3)."""

@@ -2,7 +2,8 @@
 
 The only place where the file meets the log, the memory tier and the base
 storage.  Nothing that happens to the file reaches the application: it is
-logged once, and the cache goes on in memory (I7).
+logged once, the cache goes on in memory, and the file is tried again later
+(I7).
 """
 
 from __future__ import annotations
@@ -11,13 +12,13 @@ import logging
 import os
 import struct
 from collections.abc import Callable
-from collections.abc import Iterator
-from itertools import islice
 from threading import Event
 from threading import Lock
 from time import monotonic
 
+from zodbcache._core._store import Batch
 from zodbcache.cachefile import CacheFile
+from zodbcache.cachefile import Outcome
 from zodbcache.cachefile import RowReader
 from zodbcache.config import CacheOptions
 from zodbcache.errors import CacheFileError
@@ -31,9 +32,6 @@ from zodbcache.invalidations import InvalidationLog
 from zodbcache.store import MemoryStore
 
 logger = logging.getLogger(__name__)
-
-ROWS_AT_ONCE = 200
-"""Rows that go into memory under one hold of the log's lock."""
 
 QUIET_SECONDS = 0.01
 """How long nobody must have read a row for rows to be brought back that nobody asked for."""
@@ -51,8 +49,27 @@ READ_AHEAD_OIDS = 64
 """Whoever reads objects in about the order of their oids gets so many rows at once."""
 
 
+OID_BYTES = 8
+
+SAVE_BYTES = 2_000_000
+"""Of states that go into the file in one transaction: some ten thousand objects."""
+
+HEAT_SLOTS = 5000
+"""So many slots of the memory's table are searched for hot revisions under one hold of the GIL."""
+
+GAINS_AT_ONCE = 5000
+"""Frequencies that are raised in one transaction."""
+
+RETRY_SECONDS = (1.0, 60.0)
+"""How long a file that failed is left alone: at first, and at most."""
+
+
 class _OtherHistory(Exception):
     """The log began anew while the file was being written."""
+
+
+class _Gap(Exception):
+    """The log does not know what changed since the file's checkpoint."""
 
 
 class Persistence:
@@ -60,8 +77,10 @@ class Persistence:
 
     *is_settled* is True once the file is known to agree with the base
     storage; before that nothing is read from it or written to it.
-    *file_reads* counts what find() has found.  *is_outdated*: the file is to be
-    confirmed anew, whatever was being found out about it.
+    *restored* counts the rows that were brought back, *file_reads* what find()
+    has found, *file_writes* the rows written.  *is_outdated*: the file is to be
+    confirmed anew, whatever was being found out about it.  *is_urgent*:
+    somebody waits for the rows.
     """
 
     def __init__(
@@ -73,43 +92,92 @@ class Persistence:
         self._store = store
         self._pid = os.getpid()
         self._reader: RowReader | None = None
-        self._begin()
-        call_after_fork(self._begin)
+        self._live: RowReader | None = None  # the reader, once the file is confirmed
+        self._file: CacheFile | None = None
+        self._identity: str | None = None
         self._generation = 0
         self.restored = 0
         self.file_reads = 0
+        self.file_writes = 0
         self._last_missed = -READ_AHEAD_OIDS
         self._found_at = 0.0  # when find() read last
         self._closing = False
         self._is_damaged = False
+        self._is_full = False  # the file has more rows than it may
+        self._heat_position = 0
+        self._age: int | None = None  # the file's, when it was told of frequencies
         self.is_outdated = False
+        self.is_urgent = False  # somebody waits for the rows
         self._patience = 0.0  # until when reads wait; from the first one on
-        self._file = self._open()
+        self._retry_at: float | None = None  # when a file that failed is opened again
+        self._retry_seconds = RETRY_SECONDS[0]
+        self._complaint = ""  # the last warning, not to be repeated
+        self._failed: CacheFileError | None = None  # what a reader met
+        self._begin()
+        if options.cache_local_dir is not None:
+            self._identity = catch_up.identity()
+            if self._identity is None:
+                logger.info("Caching in memory only: nobody could tell this database again")
+            else:
+                self._file = self._open()
+        call_after_fork(self._begin_in_child)
 
     def _begin(self) -> None:
         self._using = Lock()  # the file is used by one thread at a time
         self._settled = Event()
-        reader, self._reader = self._reader, None
+
+    def _begin_in_child(self) -> None:
+        """What is the parent's stays as it is; a file of our own is opened when it is needed."""
+        self._begin()
+        reader, self._reader, self._live = self._reader, None, None
+        file, self._file = self._file, None
         if reader is not None:
             reader.abandon()
+        if file is not None:
+            file.abandon()
+        if file is not None or self._retry_at is not None:
+            self._retry_at = 0.0
+        self._pid = os.getpid()
 
     def _open(self) -> CacheFile | None:
-        identity = self._catch_up.identity()
-        if self._options.cache_local_dir is None:
-            return None
-        if identity is None:
-            logger.info("Caching in memory only: nobody could tell this database again")
-            return None
+        assert self._options.cache_local_dir is not None and self._identity is not None
+        self._retry_at = None
         try:
             return CacheFile.open(
                 self._options.cache_local_dir,
-                identity=identity,
+                identity=self._identity,
                 prefix=self._options.cache_prefix,
                 limit_bytes=self._options.file_limit_bytes,
             )
         except CacheFileError as error:
-            logger.warning("Caching in memory only: %s", error)
+            self._retry_later(error)
             return None
+
+    def _retry_later(self, error: CacheFileError) -> None:
+        self._retry_at = monotonic() + self._retry_seconds
+        self._retry_seconds = min(2 * self._retry_seconds, RETRY_SECONDS[1])
+        self._complain("Caching in memory only, for now: %s", error)
+
+    def _complain(self, message: str, error: CacheFileError) -> None:
+        """Warn, unless it was just the same before."""
+        text = message % error
+        logger.log(logging.DEBUG if text == self._complaint else logging.WARNING, "%s", text)
+        self._complaint = text
+
+    def retry_now(self) -> None:
+        """Do not wait before a file that failed is opened again."""
+        if self._retry_at is not None:
+            self._retry_at = 0.0
+
+    @property
+    def is_due(self) -> bool:
+        """The file failed, and is to be opened again."""
+        return self._retry_at is not None and monotonic() >= self._retry_at
+
+    @property
+    def wants_care(self) -> bool:
+        """The caretaker has something to do here."""
+        return self.is_outdated or self._failed is not None or self.is_due
 
     @property
     def is_settled(self) -> bool:
@@ -117,14 +185,17 @@ class Persistence:
         return self._settled.is_set()
 
     def _give_up(self, error: CacheFileError) -> None:
-        """Go on without the file."""
-        logger.warning("Going on without the cache file: %s", error)
+        """Go on without the file for a while."""
+        self._retry_later(error)
         try:
             self._let_go()
         except CacheFileError as closing:
             logger.debug("%s", closing)
+        self._store.mark_unsaved()  # who knows what the next file has
 
     def _let_go(self) -> None:
+        self._settled.clear()
+        self._live = None
         reader, self._reader = self._reader, None
         file, self._file = self._file, None
         try:
@@ -135,12 +206,13 @@ class Persistence:
             if file is not None:
                 if self._is_damaged:
                     file.mark_damaged()
+                self._is_damaged = False
                 file.close()
 
     @property
     def wants_restore(self) -> bool:
-        """There is a file, and its rows have not been asked for yet."""
-        return self._file is not None and not self.is_settled
+        """There is a file, or may be one again, and it is not confirmed."""
+        return (self._file is not None or self.is_due) and self._live is None
 
     # From the file
 
@@ -152,6 +224,11 @@ class Persistence:
         is still to be asked what changed.  Raises what the base storage raises.
         """
         with self._using:
+            if self._failed is not None:
+                error, self._failed = self._failed, None
+                self._give_up(error)
+            if self._file is None and self.is_due and not self._closing:
+                self._file = self._open()
             file = self._file
             if file is None or self.is_settled:
                 return True
@@ -208,8 +285,13 @@ class Persistence:
         if self._reader is None:
             self._reader = file.reader()
         self._settled.set()
+        self._live = self._reader
         if self.is_outdated:  # whichever comes last, it ends unsettled
+            self._live = None
             self._settled.clear()
+        elif self._complaint:
+            self._complaint = ""
+            logger.info("Using cache file %s again", file.path)
         return not self.is_outdated
 
     def _bring_back(
@@ -245,26 +327,47 @@ class Persistence:
                 return False  # somebody emptied it meanwhile: ask again
             if is_whole and snapshot.row_count > FEW_ROWS and not self._settle(file):
                 return False
-            rows = snapshot.rows(confirmed, self._options.limit_bytes)
-            while not self._closing and (chunk := list(islice(rows, ROWS_AT_ONCE))):
-                judged = self._log.restore(chunk, known=confirmed, history=history)
-                if judged is None:
+            for batch in snapshot.batches(confirmed, self._options.limit_bytes):
+                if self._closing or not self._log.restore(batch, confirmed, history):
                     break
-                self.restored += judged
-                pause()
-                while not self._closing and monotonic() < self._found_at + QUIET_SECONDS:
-                    pause()  # somebody reads what was asked for: that comes first
+                self.restored += len(batch)
+                self._rest(pause)
         if self.is_outdated:
             return False
         if is_whole:
             self._log.note(witnesses)
             if self._log.names_since(checkpoint):
-                self._advance(file, iter(()))
+                self._advance(file, Batch([]))
         else:  # what came between was another history's
             self._reset(file)
             self._store.mark_unsaved()
         self._log.trim()
         return True
+
+    def _rest(self, pause: Callable[[], object]) -> None:
+        """Somebody who reads what was asked for comes first."""
+        pause_once = True
+        while not self.is_urgent and not self._closing:
+            if not pause_once and monotonic() >= self._found_at + QUIET_SECONDS:
+                return
+            pause_once = False
+            pause()
+
+    def preload(self) -> None:
+        """Bring back what memory can hold of a file that has been confirmed before."""
+        with self._using:
+            file = self._file
+            if file is None or not self._is_usable:
+                return
+            history = self._store.history
+            try:
+                with file.snapshot() as snapshot:
+                    known = snapshot.checkpoint
+                    for batch in snapshot.batches(known, self._options.limit_bytes):
+                        if self._closing or not self._log.restore(batch, known, history):
+                            break
+            except CacheFileError as error:
+                self._give_up(error)
 
     def find(self, oid: bytes, at: int, *, end_wanted: bool = False) -> tuple[bytes, bytes] | None:
         """``(state, tid)`` of the file's row that a reader at *at* may see, or None.
@@ -273,11 +376,11 @@ class Persistence:
         current goes into memory.  Raises nothing.
         """
         epoch = self._log.epoch
-        if self._file is None or not self._is_confirmed():
-            return None
-        reader = self._reader
+        reader = self._live
         if reader is None:
-            return None
+            reader = self._wait()
+            if reader is None:
+                return None
         try:
             number = to_int(oid)
         except (struct.error, TypeError):
@@ -302,29 +405,24 @@ class Persistence:
         return rows[0][3], to_bytes(rows[0][1])
 
     def distrust(self) -> None:
-        """The database turned out to have another history: use no row before that is settled."""
+        """What the file holds is to be confirmed anew: use no row before that is done."""
         self.is_outdated = True
+        self._live = None
         self._settled.clear()
 
-    def _is_confirmed(self) -> bool:
-        """Whether the file may be read; the first reads wait for that a little."""
-        if not self._settled.is_set():
-            self._patience = self._patience or monotonic() + PATIENCE_SECONDS
-            left = self._patience - monotonic()
-            if left <= 0 or not self._settled.wait(left):
-                return False
-        return True
+    def _wait(self) -> RowReader | None:
+        """The first reads wait a little for the file to be confirmed."""
+        if self._file is None:
+            return None
+        self._patience = self._patience or monotonic() + PATIENCE_SECONDS
+        left = self._patience - monotonic()
+        return self._live if left > 0 and self._settled.wait(left) else None
 
     def _drop_reader(self, reader: RowReader, error: CacheFileError) -> None:
-        """Read no more single rows; whoever writes next will see what is wrong."""
-        if self._reader is reader:
-            self._reader = None
-            self._is_damaged |= reader.is_damaged
-            logger.warning("Reading no more from the cache file: %s", error)
-            try:
-                reader.close()
-            except CacheFileError as closing:
-                logger.debug("%s", closing)
+        """Use the file no more for now; the caretaker will open it anew."""
+        if self._live is reader:
+            self._live = None
+            self._failed = error
 
     def _check_size(self, changes: Changes) -> None:
         count = sum(len(oids) for oids, _ in changes.named)
@@ -344,23 +442,133 @@ class Persistence:
         """Bring no more rows back: the storage closes."""
         self._closing = True
 
-    def save(self) -> int:
+    def save(self, pause: Callable[[], bool] = lambda: False) -> int:
         """Write what the file lacks, and raise its checkpoint to the log's end.
 
-        Returns the checkpoint through which the file knows what changed; 0 if
-        it was not written.
+        *pause*: called between two transactions; what is left is for the next
+        time if it returns True.  Returns the checkpoint through which the file
+        knows what changed; 0 if it was not written.
         """
-        with self._using:
-            if self._file is None or not self.is_settled or os.getpid() != self._pid:
-                return 0
-            try:
-                return self._advance(self._file, self._unsaved_rows(self._log.end))
-            except _OtherHistory:
-                return 0  # rolled back; what was handed over is not in memory any more
-            except CacheFileError as error:
-                self._store.mark_unsaved()  # what was handed over was rolled back
+        oids, position, checkpoint = b"", -1, 0
+        try:
+            while position < len(oids) // OID_BYTES:
+                with self._using:
+                    if not self._is_usable:
+                        return 0
+                    if position < 0:
+                        oids, position = self._store.take_unsaved(), 0
+                    position, checkpoint = self._save_some(oids, position)
+                if not checkpoint or pause():
+                    break
+        finally:
+            if position * OID_BYTES < len(oids):
+                self._store.return_unsaved(oids, max(position, 0))
+        return checkpoint
+
+    @property
+    def _is_usable(self) -> bool:
+        return self._file is not None and self.is_settled and os.getpid() == self._pid
+
+    def _save_some(self, oids: bytes, position: int) -> tuple[int, int]:
+        """One transaction; the position after it, and the checkpoint or 0."""
+        file = self._file
+        assert file is not None
+        history, through = self._store.history, self._log.end
+        batch, position = self._store.pack(oids, position, through, SAVE_BYTES)
+        try:
+            checkpoint = self._advance(file, batch, history=history, through=through)
+        except CacheFileError as error:
+            self._store.mark_batch_unsaved(batch)
+            if error.recoverable:
+                self._complain("Cannot write the cache file now: %s", error)
+            else:
                 self._give_up(error)
-                return 0
+            return position, 0
+        except _OtherHistory:
+            return position, 0  # what was handed over is not in memory any more
+        except _Gap:
+            self._store.mark_batch_unsaved(batch)
+            self.distrust()  # the caretaker asks what changed since its checkpoint
+            return position, 0
+        if checkpoint < through:
+            self._store.mark_batch_unsaved(batch)
+        return position, checkpoint
+
+    def _advance(
+        self,
+        file: CacheFile,
+        batch: Batch,
+        *,
+        history: int | None = None,
+        through: int | None = None,
+    ) -> int:
+        """Write *batch*, proven through *through*; return the file's checkpoint, 0 if not written.
+
+        Raises _OtherHistory and _Gap.
+        """
+        # Before the names are asked for: all up to it are there.
+        through = self._log.end if through is None else through
+
+        def names_since(tid: int) -> list[tuple[int, int]]:
+            if history not in (None, self._store.history):
+                raise _OtherHistory
+            names = self._log.names_since(tid)
+            if names is None:
+                raise _Gap
+            return names
+
+        result = file.advance(through, self._generation, names_since, batch, self._log.witnesses())
+        logger.debug("Advanced %s through %d: %s", file.path, through, result)
+        self.file_writes += result.inserted
+        self._is_full = result.size_bytes > file.limit_bytes
+        self._retry_seconds = RETRY_SECONDS[0]
+        if result.outcome is Outcome.STALE_GENERATION:
+            self.distrust()
+            return 0
+        return result.checkpoint if result.outcome is not Outcome.BEHIND else 0
+
+    def tidy(self, pause: Callable[[], bool] = lambda: False) -> None:
+        """Trim the file, if it has become too large."""
+        with self._using:
+            if self._file is not None and self._is_full and self._is_usable:
+                try:
+                    self._file.trim(pause)
+                    self._is_full = False
+                except CacheFileError as error:
+                    self._complain("Cannot trim the cache file now: %s", error)
+
+    def warm(self, pause: Callable[[], bool] = lambda: False) -> None:
+        """Tell the file what was asked for more often than it knows."""
+        gains: list[tuple[int, int, int]] = []
+        faded, age = 0, self._age
+        with self._using:
+            if self._file is None or not self._is_usable:
+                return
+            try:
+                with self._file.snapshot() as snapshot:
+                    self._age = snapshot.age
+            except CacheFileError as error:
+                self._give_up(error)
+                return
+        if age is not None:
+            faded = max(0, self._age - age)
+        position = 0
+        while True:
+            found, position = self._store.heated(position, HEAT_SLOTS, faded)
+            gains += found
+            if len(gains) >= GAINS_AT_ONCE or position == 0:
+                self._warm(gains)
+                gains = []
+            if position == 0 or pause():
+                return
+
+    def _warm(self, gains: list[tuple[int, int, int]]) -> None:
+        with self._using:
+            if gains and self._file is not None and self._is_usable:
+                try:
+                    self._file.warm(self._generation, sorted(gains))
+                except CacheFileError as error:
+                    self._complain("Cannot write the cache file now: %s", error)
 
     def tell(self, changes: Changes, since: int) -> None:
         """*changes* after *since*, the log's end, are more than it remembers: tell the file."""
@@ -373,7 +581,7 @@ class Persistence:
             return None if known is None else known + names
 
         with self._using:
-            if self._file is None or not self.is_settled or os.getpid() != self._pid:
+            if self._file is None or not self._is_usable:
                 return
             try:
                 self._file.advance(
@@ -381,35 +589,6 @@ class Persistence:
                 )
             except CacheFileError as error:
                 self._give_up(error)
-
-    def _advance(self, file: CacheFile, rows: Iterator[tuple[int, int, int, bytes]]) -> int:
-        through = self._log.end  # before the names are asked for: all up to it are there
-        result = file.advance(
-            through, self._generation, self._names_since, rows, self._log.witnesses()
-        )
-        logger.debug("Advanced %s through %d: %s", file.path, through, result)
-        if self._reader is not None:
-            self._reader.renew()
-        return result.checkpoint
-
-    def _names_since(self, tid: int) -> list[tuple[int, int]] | None:
-        """The log's answer; None costs the file its rows, and so none of ours is saved."""
-        names = self._log.names_since(tid)
-        if names is None:
-            self._store.mark_unsaved()
-        return names
-
-    def _unsaved_rows(self, through: int) -> Iterator[tuple[int, int, int, bytes]]:
-        """What is proven through *through*.  Raises _OtherHistory when nothing is any more."""
-        history = self._store.history
-        for oid in self._store.unsaved():
-            found = self._store.peek(oid)
-            if self._store.history != history:
-                raise _OtherHistory
-            if found is not None and found[0] <= through:
-                tid, frequency, state = found
-                yield oid, tid, frequency, state
-                self._store.mark_saved(oid, tid)
 
     def forget(self) -> None:
         """Empty the file: the base storage may have forgotten what it holds."""
@@ -427,6 +606,7 @@ class Persistence:
     def close(self) -> None:
         """Give the file back.  May be called twice."""
         with self._using:
+            self._retry_at = None
             try:
                 self._let_go()
             except CacheFileError as error:

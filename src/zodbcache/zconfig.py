@@ -36,6 +36,7 @@ cache_local_dir = _key("cache-local-dir")
 cache_prefix = _key("cache-prefix")
 cache_delta_size_limit = _key("cache-delta-size-limit")
 cache_file_mb = _key("cache-file-mb")
+cache_write_seconds = _key("cache-write-seconds")
 
 
 def open_wrapped(open_base: Callable[[], Any], options: Mapping[str, Any]) -> Any:

@@ -27,7 +27,7 @@ check_neighbours(const store *s, const uint64_t *slot, const revision *r)
 static const char *
 check_revisions(const store *s)
 {
-    size_t state_bytes = 0, count = 0;
+    size_t state_bytes = 0, unsaved_bytes = 0, count = 0;
     const uint64_t *end = s->table.slots + table_bytes(&s->table) / sizeof(uint64_t);
     for (const uint64_t *slot = s->table.slots; slot < end; slot++) {
         if (!*slot) {
@@ -55,7 +55,11 @@ check_revisions(const store *s)
             return wrong;
         }
         state_bytes += revision_state_bytes(r);
+        unsaved_bytes += r->closed || r->saved ? 0 : revision_state_bytes(r);
         count++;
+    }
+    if (unsaved_bytes != s->unsaved_bytes) {
+        return "the bytes that the file lacks are miscounted";
     }
     if (state_bytes != s->state_bytes) {
         return "I5: state bytes are miscounted";

@@ -1,6 +1,7 @@
-/* The C core as Python sees it: four types, no logic.
+/* The C core as Python sees it: types, no logic.
  *
- * Every method runs under the GIL from beginning to end, and is atomic by that.
+ * Every method runs under the GIL from beginning to end, and is atomic by that;
+ * but for those of Rows, which let others run while SQLite works.
  * Ids are int64 in Python and uint64 here, the same 64 bits; where a method
  * takes 8 bytes, they are big-endian.
  */
@@ -8,9 +9,13 @@
 #include <Python.h>
 #include <structmember.h>
 #include <stddef.h>
+#include <time.h>
 
+#include "batch.h"
+#include "crc32.h"
 #include "deltas.h"
 #include "revision.h"
+#include "rows.h"
 #include "store.h"
 
 /* ---- conversions ------------------------------------------------------- */
@@ -110,6 +115,32 @@ name_from(PyObject *object, uint64_t *oid, uint64_t *tid)
     return good;
 }
 
+/* A list of names as an array that the caller frees; NULL with an error set. */
+static name *
+names_from(PyObject *object, size_t *count)
+{
+    PyObject *pairs = PySequence_Fast(object, "names are a list");
+    if (pairs == NULL) {
+        return NULL;
+    }
+    *count = (size_t)PySequence_Fast_GET_SIZE(pairs);
+    name *names = PyMem_RawMalloc((*count + 1) * sizeof *names);
+    bool good = names != NULL;
+    if (!good) {
+        PyErr_NoMemory();
+    }
+    for (size_t i = 0; good && i < *count; i++) {
+        good = name_from(PySequence_Fast_GET_ITEM(pairs, (Py_ssize_t)i), &names[i].oid,
+                         &names[i].tid);
+    }
+    Py_DECREF(pairs);
+    if (!good) {
+        PyMem_RawFree(names);
+        return NULL;
+    }
+    return names;
+}
+
 static bool
 state_from(PyObject *object, const char **state, size_t *state_bytes)
 {
@@ -131,6 +162,188 @@ frequency_from(PyObject *object, unsigned *frequency)
     }
     *frequency = value < FREQUENCY_MAX ? (unsigned)value : FREQUENCY_MAX;
     return true;
+}
+
+/* ---- the module's types ------------------------------------------------ */
+
+typedef struct {
+    PyTypeObject *batch, *deltas;
+    PyObject *sqlite_error;
+} module_types;
+
+/* Of the module whose type the object is of, or of a class derived from it. */
+static module_types *
+types_of(PyObject *object)
+{
+    void *types = NULL;
+    for (PyTypeObject *type = Py_TYPE(object); types == NULL && type != NULL;
+         type = type->tp_base) {
+        PyErr_Clear(); /* a class made in Python has no module state */
+        types = PyType_GetModuleState(type);
+    }
+    return types;
+}
+
+/* ---- Batch ------------------------------------------------------------- */
+
+typedef struct {
+    PyObject_HEAD
+    batch batch;
+} Batch;
+
+#define BATCH(self) (&((Batch *)(self))->batch)
+
+/* An empty one.  *relative*: any object of the module. */
+static Batch *
+make_batch(PyObject *relative)
+{
+    module_types *types = types_of(relative);
+    return types == NULL ? NULL : (Batch *)types->batch->tp_alloc(types->batch, 0);
+}
+
+static const batch *
+batch_from(PyObject *relative, PyObject *object)
+{
+    module_types *types = types_of(relative);
+    if (types != NULL && !PyObject_TypeCheck(object, types->batch)) {
+        PyErr_Format(PyExc_TypeError, "not a Batch: %.100s", Py_TYPE(object)->tp_name);
+        types = NULL;
+    }
+    return types == NULL ? NULL : BATCH(object);
+}
+
+static bool
+add_row(batch *b, PyObject *row)
+{
+    long long oid, tid, frequency;
+    PyObject *state;
+    if (!PyTuple_Check(row)) {
+        PyErr_SetString(PyExc_TypeError, "a row is (oid, tid, frequency, state)");
+        return false;
+    }
+    if (!PyArg_ParseTuple(row, "LLLS;a row is (oid, tid, frequency, state)", &oid, &tid,
+                          &frequency, &state)) {
+        return false;
+    }
+    if (!batch_add(b, (uint64_t)oid, (uint64_t)tid, frequency, PyBytes_AS_STRING(state),
+                   (size_t)PyBytes_GET_SIZE(state))) {
+        PyErr_NoMemory();
+        return false;
+    }
+    return true;
+}
+
+static PyObject *
+Batch_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    static char *names[] = {"rows", NULL};
+    PyObject *given;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O:Batch", names, &given)) {
+        return NULL;
+    }
+    PyObject *rows = PySequence_Fast(given, "rows are a list");
+    PyObject *self = rows == NULL ? NULL : type->tp_alloc(type, 0);
+    for (Py_ssize_t i = 0; self != NULL && i < PySequence_Fast_GET_SIZE(rows); i++) {
+        if (!add_row(BATCH(self), PySequence_Fast_GET_ITEM(rows, i))) {
+            Py_CLEAR(self);
+        }
+    }
+    Py_XDECREF(rows);
+    return self;
+}
+
+static void
+Batch_dealloc(PyObject *self)
+{
+    PyTypeObject *type = Py_TYPE(self);
+    batch_close(BATCH(self));
+    type->tp_free(self);
+    Py_DECREF(type);
+}
+
+/* [(oid, tid, frequency, state), ...] */
+static PyObject *
+row_list(const batch *b)
+{
+    PyObject *list = PyList_New((Py_ssize_t)b->count);
+    for (size_t i = 0; list != NULL && i < b->count; i++) {
+        const batch_row *row = &b->rows[i];
+        PyObject *tuple = Py_BuildValue("LLLy#", (long long)row->oid, (long long)row->tid,
+                                        (long long)row->frequency, batch_state(b, row),
+                                        (Py_ssize_t)row->state_bytes);
+        if (tuple == NULL) {
+            Py_CLEAR(list);
+        }
+        else {
+            PyList_SET_ITEM(list, (Py_ssize_t)i, tuple);
+        }
+    }
+    return list;
+}
+
+static PyObject *
+Batch_rows(PyObject *self, PyObject *Py_UNUSED(ignored))
+{
+    return row_list(BATCH(self));
+}
+
+static Py_ssize_t
+Batch_length(PyObject *self)
+{
+    return (Py_ssize_t)BATCH(self)->count;
+}
+
+static PyObject *
+Batch_get_state_bytes(PyObject *self, void *Py_UNUSED(closure))
+{
+    return PyLong_FromSize_t(BATCH(self)->states_bytes);
+}
+
+static PyMethodDef Batch_methods[] = {
+    {"rows", Batch_rows, METH_NOARGS, NULL},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyGetSetDef Batch_getset[] = {
+    {"state_bytes", Batch_get_state_bytes, NULL, NULL, NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyType_Slot Batch_slots[] = {
+    {Py_tp_doc, "Rows on their way between memory and the file; see _store.pyi."},
+    {Py_tp_new, Batch_new},
+    {Py_tp_dealloc, Batch_dealloc},
+    {Py_tp_methods, Batch_methods},
+    {Py_tp_getset, Batch_getset},
+    {Py_mp_length, Batch_length},
+    {0, NULL},
+};
+
+static PyType_Spec Batch_spec = {
+    .name = "zodbcache._core._store.Batch",
+    .basicsize = sizeof(Batch),
+    .flags = Py_TPFLAGS_DEFAULT,
+    .slots = Batch_slots,
+};
+
+/* ---- Deltas, as the store needs them ----------------------------------- */
+
+typedef struct {
+    PyObject_HEAD
+    deltas deltas;
+} Deltas;
+
+#define DELTAS(self) (&((Deltas *)(self))->deltas)
+
+static const deltas *
+deltas_from(PyObject *relative, PyObject *object)
+{
+    module_types *types = types_of(relative);
+    if (types != NULL && !PyObject_TypeCheck(object, types->deltas)) {
+        PyErr_Format(PyExc_TypeError, "not Deltas: %.100s", Py_TYPE(object)->tp_name);
+        types = NULL;
+    }
+    return types == NULL ? NULL : DELTAS(object);
 }
 
 /* ---- Store ------------------------------------------------------------- */
@@ -204,42 +417,26 @@ Store_dealloc(PyObject *self)
     Py_DECREF(type);
 }
 
-/* (state, tid, end) of a revision. */
+/* (state, tid) of a revision, or (state, tid, end). */
 static PyObject *
-answer(PyObject *self, const revision *r)
+answer(PyObject *self, const revision *r, bool with_end)
 {
-    PyObject *state = PyBytes_FromStringAndSize(revision_state(r),
-                                                (Py_ssize_t)revision_state_bytes(r));
-    PyObject *tid = tid_bytes(self, r->tid);
-    PyObject *end = r->closed ? bytes_of(revision_end(r)) : Py_NewRef(Py_None);
-    PyObject *result = state && tid && end ? PyTuple_New(3) : NULL;
+    PyObject *result = PyTuple_New(with_end ? 3 : 2);
     if (result == NULL) {
-        Py_XDECREF(state);
-        Py_XDECREF(tid);
-        Py_XDECREF(end);
         return NULL;
     }
-    PyTuple_SET_ITEM(result, 0, state);
-    PyTuple_SET_ITEM(result, 1, tid);
-    PyTuple_SET_ITEM(result, 2, end);
-    return result;
-}
-
-/* (state, tid) of a revision. */
-static PyObject *
-short_answer(PyObject *self, const revision *r)
-{
-    PyObject *state = PyBytes_FromStringAndSize(revision_state(r),
-                                                (Py_ssize_t)revision_state_bytes(r));
-    PyObject *tid = tid_bytes(self, r->tid);
-    PyObject *result = state && tid ? PyTuple_New(2) : NULL;
-    if (result == NULL) {
-        Py_XDECREF(state);
-        Py_XDECREF(tid);
-        return NULL;
+    PyTuple_SET_ITEM(result, 0, PyBytes_FromStringAndSize(revision_state(r),
+                                                          (Py_ssize_t)revision_state_bytes(r)));
+    PyTuple_SET_ITEM(result, 1, tid_bytes(self, r->tid));
+    if (with_end) {
+        PyTuple_SET_ITEM(result, 2, r->closed ? bytes_of(revision_end(r)) : Py_NewRef(Py_None));
     }
-    PyTuple_SET_ITEM(result, 0, state);
-    PyTuple_SET_ITEM(result, 1, tid);
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(result); i++) {
+        if (PyTuple_GET_ITEM(result, i) == NULL) {
+            Py_DECREF(result);
+            return NULL;
+        }
+    }
     return result;
 }
 
@@ -252,7 +449,7 @@ Store_load_before(PyObject *self, PyObject *const *args, Py_ssize_t count)
         return NULL;
     }
     const revision *r = store_load_before(STORE(self), oid, before);
-    return r == NULL ? Py_NewRef(Py_None) : answer(self, r);
+    return r == NULL ? Py_NewRef(Py_None) : answer(self, r, true);
 }
 
 static PyObject *
@@ -293,7 +490,7 @@ Store_load_at(PyObject *self, PyObject *const *args, Py_ssize_t count)
         return NULL;
     }
     const revision *r = store_load_at(STORE(self), oid, at);
-    return r == NULL ? Py_NewRef(Py_None) : short_answer(self, r);
+    return r == NULL ? Py_NewRef(Py_None) : answer(self, r, false);
 }
 
 /* Runs no Python code between the objects, so that the dict stays as it is. */
@@ -422,22 +619,19 @@ Store_advance(PyObject *self, PyObject *const *args, Py_ssize_t count)
 static PyObject *
 Store_follow(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
-    uint64_t checkpoint, oid, tid;
+    uint64_t checkpoint;
+    size_t named;
     if (!expect(count, 2, "follow") || !tid_from_int(args[1], &checkpoint)) {
         return NULL;
     }
-    PyObject *names = PySequence_Fast(args[0], "names are a list");
+    name *names = names_from(args[0], &named);
     if (names == NULL) {
         return NULL;
     }
-    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(names); i++) {
-        if (!name_from(PySequence_Fast_GET_ITEM(names, i), &oid, &tid)) {
-            Py_DECREF(names);
-            return NULL;
-        }
-        store_end(STORE(self), oid, tid, ENDED_LATER);
+    for (size_t i = 0; i < named; i++) {
+        store_end(STORE(self), names[i].oid, names[i].tid, ENDED_LATER);
     }
-    Py_DECREF(names);
+    PyMem_RawFree(names);
     store_raise_checkpoint(STORE(self), checkpoint); /* I1: only now */
     Py_RETURN_NONE;
 }
@@ -486,29 +680,6 @@ Store_reserve(PyObject *self, PyObject *arg)
 }
 
 static PyObject *
-Store_unsaved(PyObject *self, PyObject *Py_UNUSED(ignored))
-{
-    const store *s = STORE(self);
-    PyObject *oids = PyList_New(0);
-    const uint64_t *end = s->table.slots + table_bytes(&s->table) / sizeof(uint64_t);
-    for (const uint64_t *slot = s->table.slots; oids != NULL && slot < end; slot++) {
-        const revision *r = *slot ? revision_at(&s->arena, slot_offset(*slot)) : NULL;
-        if (r == NULL || r->closed || r->saved) {
-            continue;
-        }
-        PyObject *oid = int_of(r->oid);
-        if (oid == NULL || PyList_Append(oids, oid) < 0) {
-            Py_CLEAR(oids);
-        }
-        Py_XDECREF(oid);
-    }
-    if (oids != NULL && PyList_Sort(oids) < 0) {
-        Py_CLEAR(oids);
-    }
-    return oids;
-}
-
-static PyObject *
 Store_peek(PyObject *self, PyObject *arg)
 {
     uint64_t oid;
@@ -527,18 +698,90 @@ Store_peek(PyObject *self, PyObject *arg)
     return state == NULL ? NULL : Py_BuildValue("LiN", tid, frequency, state);
 }
 
-static PyObject *
-Store_mark_saved(PyObject *self, PyObject *const *args, Py_ssize_t count)
+static int
+compare_ids(const void *left, const void *right)
 {
-    uint64_t oid, tid;
-    if (!expect(count, 2, "mark_saved") || !id_from_int(args[0], &oid) ||
-        !id_from_int(args[1], &tid)) {
+    int64_t a = *(const int64_t *)left, b = *(const int64_t *)right;
+    return (a > b) - (a < b);
+}
+
+/* Sorted as the file is, each oid once; so many are left. */
+static size_t
+sort_ids(uint64_t *ids, size_t count)
+{
+    qsort(ids, count, sizeof *ids, compare_ids);
+    size_t kept = 0;
+    for (size_t i = 0; i < count; i++) {
+        if (!kept || ids[kept - 1] != ids[i]) {
+            ids[kept++] = ids[i];
+        }
+    }
+    return kept;
+}
+
+static PyObject *
+Store_take_unsaved(PyObject *self, PyObject *Py_UNUSED(ignored))
+{
+    size_t count;
+    uint64_t *oids = store_take_unsaved(STORE(self), &count);
+    if (oids == NULL) {
+        return PyErr_NoMemory();
+    }
+    Py_BEGIN_ALLOW_THREADS
+    count = sort_ids(oids, count);
+    Py_END_ALLOW_THREADS
+    PyObject *result = PyBytes_FromStringAndSize((const char *)oids,
+                                                 (Py_ssize_t)(count * sizeof *oids));
+    free(oids);
+    return result;
+}
+
+static PyObject *
+Store_return_unsaved(PyObject *self, PyObject *const *args, Py_ssize_t count)
+{
+    const char *oids;
+    size_t oids_bytes;
+    uint64_t start;
+    if (!expect(count, 2, "return_unsaved") || !state_from(args[0], &oids, &oids_bytes) ||
+        !tid_from_int(args[1], &start)) {
         return NULL;
     }
-    revision *r = store_open_revision(STORE(self), oid);
-    if (r != NULL && r->tid == tid) {
-        r->saved = 1;
+    size_t end = oids_bytes / sizeof(uint64_t);
+    start = start < end ? start : end;
+    store_return_unsaved(STORE(self), (const uint64_t *)oids + start, end - start);
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+Store_pack(PyObject *self, PyObject *const *args, Py_ssize_t count)
+{
+    const char *oids;
+    size_t oids_bytes;
+    uint64_t start, through, bytes_max;
+    if (!expect(count, 4, "pack") || !state_from(args[0], &oids, &oids_bytes) ||
+        !tid_from_int(args[1], &start) || !tid_from_int(args[2], &through) ||
+        !tid_from_int(args[3], &bytes_max)) {
+        return NULL;
     }
+    size_t end = oids_bytes / sizeof(uint64_t);
+    start = start < end ? start : end;
+    Batch *packed = make_batch(self);
+    if (packed == NULL) {
+        return NULL;
+    }
+    size_t done = store_pack(STORE(self), (const uint64_t *)oids + start, end - start, through,
+                             bytes_max, &packed->batch);
+    return Py_BuildValue("Nn", packed, (Py_ssize_t)(start + done));
+}
+
+static PyObject *
+Store_mark_batch_unsaved(PyObject *self, PyObject *arg)
+{
+    const batch *given = batch_from(self, arg);
+    if (given == NULL) {
+        return NULL;
+    }
+    store_mark_batch_unsaved(STORE(self), given);
     Py_RETURN_NONE;
 }
 
@@ -547,6 +790,51 @@ Store_mark_unsaved(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
     store_mark_unsaved(STORE(self));
     Py_RETURN_NONE;
+}
+
+static PyObject *
+Store_restore_batch(PyObject *self, PyObject *const *args, Py_ssize_t count)
+{
+    uint64_t known;
+    const batch *given;
+    if (!expect(count, 3, "restore_batch") || (given = batch_from(self, args[0])) == NULL ||
+        !tid_from_int(args[2], &known)) {
+        return NULL;
+    }
+    const deltas *changed = deltas_from(self, args[1]);
+    return changed == NULL
+               ? NULL
+               : PyBool_FromLong(store_restore_batch(STORE(self), given, changed, known));
+}
+
+static PyObject *
+Store_heated(PyObject *self, PyObject *const *args, Py_ssize_t count)
+{
+    uint64_t from, slots, faded;
+    if (!expect(count, 3, "heated") || !tid_from_int(args[0], &from) ||
+        !tid_from_int(args[1], &slots) || !tid_from_int(args[2], &faded)) {
+        return NULL;
+    }
+    revision_gain *gains = PyMem_Malloc((slots + 1) * sizeof *gains);
+    if (gains == NULL) {
+        return PyErr_NoMemory();
+    }
+    size_t position = from;
+    unsigned fading = faded < FREQUENCY_MAX ? (unsigned)faded : FREQUENCY_MAX;
+    size_t heated = store_heated(STORE(self), &position, slots, fading, gains);
+    PyObject *found = PyList_New((Py_ssize_t)heated);
+    for (size_t i = 0; found != NULL && i < heated; i++) {
+        PyObject *gain = Py_BuildValue("LLL", (long long)gains[i].oid, (long long)gains[i].tid,
+                                       (long long)gains[i].gain);
+        if (gain == NULL) {
+            Py_CLEAR(found);
+        }
+        else {
+            PyList_SET_ITEM(found, (Py_ssize_t)i, gain);
+        }
+    }
+    PyMem_Free(gains);
+    return found == NULL ? NULL : Py_BuildValue("Nn", found, (Py_ssize_t)position);
 }
 
 static PyObject *
@@ -590,6 +878,12 @@ Store_get_history(PyObject *self, void *Py_UNUSED(closure))
 }
 
 static PyObject *
+Store_get_unsaved_bytes(PyObject *self, void *Py_UNUSED(closure))
+{
+    return PyLong_FromSize_t(STORE(self)->unsaved_bytes);
+}
+
+static PyObject *
 Store_get_limit_bytes(PyObject *self, void *Py_UNUSED(closure))
 {
     return PyLong_FromSize_t(STORE(self)->limit_bytes);
@@ -612,10 +906,14 @@ static PyMethodDef Store_methods[] = {
     {"clear", Store_clear, METH_NOARGS, NULL},
     {"restart", Store_restart, METH_O, NULL},
     {"reserve", Store_reserve, METH_O, NULL},
-    {"unsaved", Store_unsaved, METH_NOARGS, NULL},
     {"peek", Store_peek, METH_O, NULL},
-    {"mark_saved", FASTCALL(Store_mark_saved), METH_FASTCALL, NULL},
+    {"take_unsaved", Store_take_unsaved, METH_NOARGS, NULL},
+    {"return_unsaved", FASTCALL(Store_return_unsaved), METH_FASTCALL, NULL},
+    {"pack", FASTCALL(Store_pack), METH_FASTCALL, NULL},
+    {"mark_batch_unsaved", Store_mark_batch_unsaved, METH_O, NULL},
     {"mark_unsaved", Store_mark_unsaved, METH_NOARGS, NULL},
+    {"restore_batch", FASTCALL(Store_restore_batch), METH_FASTCALL, NULL},
+    {"heated", FASTCALL(Store_heated), METH_FASTCALL, NULL},
     {"stats", Store_stats, METH_NOARGS, NULL},
     {"check", Store_check, METH_NOARGS, NULL},
     {NULL, NULL, 0, NULL},
@@ -625,6 +923,7 @@ static PyGetSetDef Store_getset[] = {
     {"checkpoint", Store_get_checkpoint, NULL, NULL, NULL},
     {"history", Store_get_history, NULL, NULL, NULL},
     {"limit_bytes", Store_get_limit_bytes, NULL, NULL, NULL},
+    {"unsaved_bytes", Store_get_unsaved_bytes, NULL, NULL, NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 
@@ -676,7 +975,7 @@ Reader_vectorcall(PyObject *callable, PyObject *const *args, size_t nargsf, PyOb
                                               big_endian(PyBytes_AS_STRING(args[0])),
                                               big_endian(PyBytes_AS_STRING(args[1])));
         if (r != NULL) {
-            return answer(self->store, r);
+            return answer(self->store, r, true);
         }
     }
     return PyObject_Vectorcall(self->miss, args, nargsf, names);
@@ -692,7 +991,7 @@ PinnedReader_vectorcall(PyObject *callable, PyObject *const *args, size_t nargsf
                                           big_endian(PyBytes_AS_STRING(args[0])),
                                           (uint64_t)self->at);
         if (r != NULL) {
-            return short_answer(self->store, r);
+            return answer(self->store, r, false);
         }
     }
     return PyObject_Vectorcall(self->miss, args, nargsf, names);
@@ -846,13 +1145,6 @@ static PyType_Spec PinnedReader_spec = {
 
 /* ---- Deltas ------------------------------------------------------------ */
 
-typedef struct {
-    PyObject_HEAD
-    deltas deltas;
-} Deltas;
-
-#define DELTAS(self) (&((Deltas *)(self))->deltas)
-
 static PyObject *
 Deltas_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
@@ -904,23 +1196,17 @@ Deltas_name(PyObject *self, PyObject *const *args, Py_ssize_t count)
 static PyObject *
 Deltas_update(PyObject *self, PyObject *arg)
 {
-    uint64_t oid, tid;
-    PyObject *names = PySequence_Fast(arg, "names are a list");
+    size_t count;
+    name *names = names_from(arg, &count);
     if (names == NULL) {
         return NULL;
     }
-    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(names); i++) {
-        if (!name_from(PySequence_Fast_GET_ITEM(names, i), &oid, &tid)) {
-            Py_DECREF(names);
-            return NULL;
-        }
-        if (!deltas_name(DELTAS(self), oid, tid)) {
-            Py_DECREF(names);
-            return PyErr_NoMemory();
-        }
+    bool good = true;
+    for (size_t i = 0; good && i < count; i++) {
+        good = deltas_name(DELTAS(self), names[i].oid, names[i].tid);
     }
-    Py_DECREF(names);
-    Py_RETURN_NONE;
+    PyMem_RawFree(names);
+    return good ? Py_NewRef(Py_None) : PyErr_NoMemory();
 }
 
 static PyObject *
@@ -1019,24 +1305,380 @@ static PyType_Spec Deltas_spec = {
     .slots = Deltas_slots,
 };
 
+/* ---- Rows -------------------------------------------------------------- */
+
+/* A read that takes longer waits for a disk; the next ones let others run. */
+enum { SLOW_NANOSECONDS = 1000000, READS_AFTER_SLOW = 100 };
+
+static const sqlite_api *sqlite; /* of APSW's SQLite, once it has loaded us */
+
+/* What SQLite calls when it loads this library as an extension. */
+int
+sqlite3_zodbcache_init(sqlite3 *Py_UNUSED(db), char **Py_UNUSED(message), const sqlite_api *api)
+{
+    sqlite = api;
+    return SQLITE_OK;
+}
+
+typedef struct {
+    PyObject_HEAD
+    rows rows;
+    PyObject *connection; /* APSW's; it must live as long as the statements */
+    bool closed;
+    unsigned slow; /* so many reads are to let others run */
+} Rows;
+
+static PyObject *
+Rows_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    static char *names[] = {"connection", NULL};
+    PyObject *connection;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O:Rows", names, &connection)) {
+        return NULL;
+    }
+    if (sqlite == NULL) {
+        PyErr_SetString(PyExc_RuntimeError, "load this module into SQLite as an extension first");
+        return NULL;
+    }
+    PyObject *pointer = PyObject_CallMethod(connection, "sqlite3_pointer", NULL);
+    void *db = pointer == NULL ? NULL : PyLong_AsVoidPtr(pointer);
+    Py_XDECREF(pointer);
+    Rows *self = db == NULL ? NULL : (Rows *)type->tp_alloc(type, 0);
+    if (self != NULL) {
+        rows_open(&self->rows, sqlite, db);
+        self->connection = Py_NewRef(connection);
+    }
+    return (PyObject *)self;
+}
+
+static PyObject *
+Rows_close(PyObject *self, PyObject *Py_UNUSED(ignored))
+{
+    Rows *r = (Rows *)self;
+    if (!r->closed) {
+        r->closed = true;
+        rows_close(&r->rows);
+        Py_CLEAR(r->connection);
+    }
+    Py_RETURN_NONE;
+}
+
+/* Whoever does not close it may be a fork's child: what is SQLite's stays. */
+static void
+Rows_dealloc(PyObject *self)
+{
+    PyTypeObject *type = Py_TYPE(self);
+    Py_XDECREF(((Rows *)self)->connection);
+    type->tp_free(self);
+    Py_DECREF(type);
+}
+
+/* NULL with an error set when it is closed. */
+static rows *
+open_rows(PyObject *self)
+{
+    if (((Rows *)self)->closed) {
+        PyErr_SetString(PyExc_ValueError, "the connection is closed");
+        return NULL;
+    }
+    return &((Rows *)self)->rows;
+}
+
+/* Whether all is well; otherwise with SQLiteError set. */
+static bool
+succeed(PyObject *self, int code)
+{
+    PyErr_Clear(); /* a VFS in Python may have left one; SQLite has judged it */
+    if (code == SQLITE_OK) {
+        return true;
+    }
+    module_types *types = types_of(self);
+    const rows *r = &((Rows *)self)->rows;
+    if (types != NULL) {
+        PyObject *args = Py_BuildValue("is", code, r->api->errmsg(r->db));
+        if (args != NULL) {
+            PyErr_SetObject(types->sqlite_error, args);
+            Py_DECREF(args);
+        }
+    }
+    return false;
+}
+
+static int64_t
+nanoseconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+/* Keeps the GIL while the disk is quick: to get it back may take longer than a read. */
+static PyObject *
+Rows_read(PyObject *self, PyObject *const *args, Py_ssize_t count)
+{
+    rows *r = open_rows(self);
+    uint64_t oid, ahead, age;
+    if (r == NULL || !expect(count, 3, "read") || !id_from_int(args[0], &oid) ||
+        !tid_from_int(args[1], &ahead) || !tid_from_int(args[2], &age)) {
+        return NULL;
+    }
+    batch found = {0};
+    int64_t damaged = 0, begun = nanoseconds();
+    int code;
+    unsigned *slow = &((Rows *)self)->slow;
+    if (*slow) {
+        Py_BEGIN_ALLOW_THREADS
+        code = rows_read(r, oid, (int64_t)ahead, (int64_t)age, &found, &damaged);
+        Py_END_ALLOW_THREADS
+        --*slow;
+    }
+    else {
+        code = rows_read(r, oid, (int64_t)ahead, (int64_t)age, &found, &damaged);
+        if (nanoseconds() - begun > SLOW_NANOSECONDS) {
+            *slow = READS_AFTER_SLOW;
+        }
+    }
+    PyObject *list = succeed(self, code) ? row_list(&found) : NULL;
+    batch_close(&found);
+    return list == NULL ? NULL : Py_BuildValue("NL", list, (long long)damaged);
+}
+
+static PyObject *
+change_of(const rows_change *change)
+{
+    return Py_BuildValue("LLL", (long long)change->changed, (long long)change->count,
+                         (long long)change->state_bytes);
+}
+
+static PyObject *
+Rows_insert(PyObject *self, PyObject *const *args, Py_ssize_t count)
+{
+    rows *r = open_rows(self);
+    const batch *given;
+    uint64_t age;
+    if (r == NULL || !expect(count, 2, "insert") ||
+        (given = batch_from(self, args[0])) == NULL || !tid_from_int(args[1], &age)) {
+        return NULL;
+    }
+    rows_change change = {0};
+    int code;
+    Py_BEGIN_ALLOW_THREADS
+    code = rows_insert(r, given, (int64_t)age, &change);
+    Py_END_ALLOW_THREADS
+    return succeed(self, code) ? change_of(&change) : NULL;
+}
+
+static PyObject *
+Rows_delete_older(PyObject *self, PyObject *arg)
+{
+    rows *r = open_rows(self);
+    size_t named;
+    name *names = r == NULL ? NULL : names_from(arg, &named);
+    if (names == NULL) {
+        return NULL;
+    }
+    rows_change change = {0};
+    int code;
+    Py_BEGIN_ALLOW_THREADS
+    code = rows_delete_older(r, names, named, &change);
+    Py_END_ALLOW_THREADS
+    PyMem_RawFree(names);
+    return succeed(self, code) ? change_of(&change) : NULL;
+}
+
+static PyObject *
+Rows_warm(PyObject *self, PyObject *const *args, Py_ssize_t count)
+{
+    rows *r = open_rows(self);
+    uint64_t age;
+    if (r == NULL || !expect(count, 2, "warm") || !tid_from_int(args[1], &age)) {
+        return NULL;
+    }
+    PyObject *given = PySequence_Fast(args[0], "gains are a list");
+    if (given == NULL) {
+        return NULL;
+    }
+    size_t gained = (size_t)PySequence_Fast_GET_SIZE(given);
+    revision_gain *gains = PyMem_RawMalloc((gained + 1) * sizeof *gains);
+    bool good = gains != NULL || PyErr_NoMemory() != NULL;
+    for (size_t i = 0; good && i < gained; i++) {
+        long long oid, tid, gain;
+        good = PyArg_Parse(PySequence_Fast_GET_ITEM(given, (Py_ssize_t)i), "(LLL)", &oid, &tid,
+                           &gain);
+        gains[i] = (revision_gain){(uint64_t)oid, (uint64_t)tid, gain};
+    }
+    Py_DECREF(given);
+    int64_t warmed = 0;
+    int code = SQLITE_OK;
+    if (good) {
+        Py_BEGIN_ALLOW_THREADS
+        code = rows_warm(r, gains, gained, (int64_t)age, &warmed);
+        Py_END_ALLOW_THREADS
+    }
+    PyMem_RawFree(gains);
+    return good && succeed(self, code) ? PyLong_FromLongLong(warmed) : NULL;
+}
+
+enum { BINDINGS_MAX = 8 };
+
+static PyObject *
+Rows_scan(PyObject *self, PyObject *args)
+{
+    rows *r = open_rows(self);
+    const char *sql;
+    PyObject *given;
+    int64_t bindings[BINDINGS_MAX];
+    if (r == NULL || !PyArg_ParseTuple(args, "sO!:scan", &sql, &PyTuple_Type, &given)) {
+        return NULL;
+    }
+    Py_ssize_t count = PyTuple_GET_SIZE(given);
+    if (count > BINDINGS_MAX) {
+        PyErr_Format(PyExc_ValueError, "at most %d bindings", BINDINGS_MAX);
+        return NULL;
+    }
+    for (Py_ssize_t i = 0; i < count; i++) {
+        uint64_t value;
+        if (!id_from_int(PyTuple_GET_ITEM(given, i), &value)) {
+            return NULL;
+        }
+        bindings[i] = (int64_t)value;
+    }
+    int code = rows_scan(r, sql, bindings, (int)count);
+    return succeed(self, code) ? Py_NewRef(Py_None) : NULL;
+}
+
+static PyObject *
+Rows_scan_next(PyObject *self, PyObject *const *args, Py_ssize_t count)
+{
+    rows *r = open_rows(self);
+    uint64_t rows_max, bytes_max, age;
+    if (r == NULL || !expect(count, 3, "scan_next") || !tid_from_int(args[0], &rows_max) ||
+        !tid_from_int(args[1], &bytes_max) || !tid_from_int(args[2], &age)) {
+        return NULL;
+    }
+    Batch *found = make_batch(self);
+    if (found == NULL) {
+        return NULL;
+    }
+    int64_t damaged = 0;
+    bool done;
+    int code;
+    Py_BEGIN_ALLOW_THREADS
+    code = rows_scan_next(r, rows_max, bytes_max, (int64_t)age, &found->batch, &damaged, &done);
+    Py_END_ALLOW_THREADS
+    if (!succeed(self, code)) {
+        Py_DECREF(found);
+        return NULL;
+    }
+    return Py_BuildValue("NLO", found, (long long)damaged, done ? Py_True : Py_False);
+}
+
+static PyObject *
+Rows_scan_end(PyObject *self, PyObject *Py_UNUSED(ignored))
+{
+    if (!((Rows *)self)->closed) {
+        rows_scan_end(&((Rows *)self)->rows);
+    }
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef Rows_methods[] = {
+    {"read", FASTCALL(Rows_read), METH_FASTCALL, NULL},
+    {"insert", FASTCALL(Rows_insert), METH_FASTCALL, NULL},
+    {"delete_older", Rows_delete_older, METH_O, NULL},
+    {"warm", FASTCALL(Rows_warm), METH_FASTCALL, NULL},
+    {"scan", Rows_scan, METH_VARARGS, NULL},
+    {"scan_next", FASTCALL(Rows_scan_next), METH_FASTCALL, NULL},
+    {"scan_end", Rows_scan_end, METH_NOARGS, NULL},
+    {"close", Rows_close, METH_NOARGS, NULL},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyType_Slot Rows_slots[] = {
+    {Py_tp_doc, "The file's rows on one connection; see _store.pyi."},
+    {Py_tp_new, Rows_new},
+    {Py_tp_dealloc, Rows_dealloc},
+    {Py_tp_methods, Rows_methods},
+    {0, NULL},
+};
+
+static PyType_Spec Rows_spec = {
+    .name = "zodbcache._core._store.Rows",
+    .basicsize = sizeof(Rows),
+    .flags = Py_TPFLAGS_DEFAULT,
+    .slots = Rows_slots,
+};
+
+static PyObject *
+module_checksum(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
+{
+    uint64_t oid, tid;
+    const char *state;
+    size_t state_bytes;
+    if (!expect(count, 3, "checksum") || !id_from_int(args[0], &oid) ||
+        !id_from_int(args[1], &tid) || !state_from(args[2], &state, &state_bytes)) {
+        return NULL;
+    }
+    return PyLong_FromUnsignedLong(rows_checksum(oid, tid, state, state_bytes));
+}
+
+static PyMethodDef module_methods[] = {
+    {"checksum", FASTCALL(module_checksum), METH_FASTCALL, NULL},
+    {NULL, NULL, 0, NULL},
+};
+
 /* ---- the module -------------------------------------------------------- */
 
-static int
+/* A new reference, or NULL. */
+static PyTypeObject *
 add_type(PyObject *module, PyType_Spec *spec)
 {
     PyObject *type = PyType_FromModuleAndSpec(module, spec, NULL);
-    int failed = type == NULL ? -1 : PyModule_AddType(module, (PyTypeObject *)type);
-    Py_XDECREF(type);
-    return failed;
+    if (type != NULL && PyModule_AddType(module, (PyTypeObject *)type) < 0) {
+        Py_CLEAR(type);
+    }
+    return (PyTypeObject *)type;
 }
 
 static int
 module_exec(PyObject *module)
 {
-    bool good = add_type(module, &Store_spec) == 0 && add_type(module, &Reader_spec) == 0 &&
-                add_type(module, &PinnedReader_spec) == 0 &&
-                add_type(module, &Deltas_spec) == 0;
+    PyType_Spec *others[] = {&Store_spec, &Reader_spec, &PinnedReader_spec, &Rows_spec};
+    module_types *types = PyModule_GetState(module);
+    types->batch = add_type(module, &Batch_spec);
+    types->deltas = add_type(module, &Deltas_spec);
+    types->sqlite_error = PyErr_NewExceptionWithDoc(
+        "zodbcache._core._store.SQLiteError", "Its args: SQLite's result code, and its message.",
+        NULL, NULL);
+    bool good = types->batch != NULL && types->deltas != NULL && types->sqlite_error != NULL &&
+                PyModule_AddObjectRef(module, "SQLiteError", types->sqlite_error) == 0;
+    for (size_t i = 0; good && i < sizeof others / sizeof *others; i++) {
+        PyTypeObject *type = add_type(module, others[i]);
+        good = type != NULL;
+        Py_XDECREF(type);
+    }
+    crc32_begin();
     return good ? 0 : -1;
+}
+
+static int
+module_traverse(PyObject *module, visitproc visit, void *arg)
+{
+    module_types *types = PyModule_GetState(module);
+    Py_VISIT(types->batch);
+    Py_VISIT(types->deltas);
+    Py_VISIT(types->sqlite_error);
+    return 0;
+}
+
+static int
+module_clear(PyObject *module)
+{
+    module_types *types = PyModule_GetState(module);
+    Py_CLEAR(types->batch);
+    Py_CLEAR(types->deltas);
+    Py_CLEAR(types->sqlite_error);
+    return 0;
 }
 
 static PyModuleDef_Slot module_slots[] = {
@@ -1047,11 +1689,15 @@ static PyModuleDef_Slot module_slots[] = {
     {0, NULL},
 };
 
-static struct PyModuleDef definition = {
+static PyModuleDef definition = {
     .m_base = PyModuleDef_HEAD_INIT,
     .m_name = "zodbcache._core._store",
-    .m_doc = "The C core: the memory tier and the invalidation log's deltas.",
+    .m_doc = "The C core: the memory tier, the invalidation log's deltas, the file's rows.",
+    .m_size = sizeof(module_types),
+    .m_methods = module_methods,
     .m_slots = module_slots,
+    .m_traverse = module_traverse,
+    .m_clear = module_clear,
 };
 
 PyMODINIT_FUNC

@@ -18,7 +18,8 @@ enum { FREQUENCY_MAX = 15 };
 typedef struct {
     uint32_t extent;      /* the arena's */
     uint16_t slack;       /* bytes of the block behind the state */
-    uint8_t segment;      /* enum segment_id: the list it is linked in */
+    uint8_t segment: 4;   /* enum segment_id: the list it is linked in */
+    uint8_t told: 4;      /* the frequency that the file has heard of, if it is saved */
     uint8_t frequency: 4; /* hits since it came into its segment; halved on a second round */
     uint8_t closed: 1;    /* it is visible before its end only */
     uint8_t saved: 1;     /* the file has it */
@@ -29,6 +30,19 @@ typedef struct {
     uint64_t oid;
     uint64_t tid;
 } revision;
+
+/* What changed: an object, and its tid or a later one. */
+typedef struct {
+    uint64_t oid;
+    uint64_t tid;
+} name;
+
+/* A revision, and how often it was asked for beyond what the file has heard of. */
+typedef struct {
+    uint64_t oid;
+    uint64_t tid;
+    int64_t gain;
+} revision_gain;
 
 static inline revision *
 revision_at(const arena *a, offset_t block)

@@ -11,6 +11,9 @@ enum { LITTLE_SHARE = 40, MUCH_SHARE = 10 };
 /* No block may be larger than this share of the budget. */
 enum { BLOCK_SHARE = 4 };
 
+/* So many oids of unsaved revisions are remembered, a share of the limit's bytes. */
+enum { UNSAVED_SHARE = 2048, UNSAVED_MAX = 1 << 17 };
+
 /* The smallest block and its slot: what bounds the number of revisions. */
 enum { REVISION_LEAST_BYTES = 40 };
 
@@ -23,10 +26,13 @@ store_open(store *s, size_t limit_bytes, size_t object_max_bytes)
 {
     memset(s, 0, sizeof *s);
     size_t slots = limit_bytes / REVISION_LEAST_BYTES;
+    size_t unsaved = limit_bytes / UNSAVED_SHARE;
+    s->unsaved_max = (uint32_t)(unsaved < UNSAVED_MAX ? unsaved : UNSAVED_MAX);
+    s->unsaved = malloc(s->unsaved_max * sizeof *s->unsaved);
     s->limit_bytes = limit_bytes;
     s->object_max_bytes = (uint32_t)(object_max_bytes < limit_bytes ? object_max_bytes
                                                                     : limit_bytes);
-    if (arena_open(&s->arena, limit_bytes) && table_open(&s->table, slots) &&
+    if (s->unsaved != NULL && arena_open(&s->arena, limit_bytes) && table_open(&s->table, slots) &&
         sketch_open(&s->sketch, slots, s->table.home_slots)) {
         refit(s);
         return true;
@@ -41,13 +47,15 @@ store_close(store *s)
     arena_close(&s->arena);
     table_close(&s->table);
     sketch_close(&s->sketch);
+    free(s->unsaved);
+    s->unsaved = NULL;
 }
 
 static size_t
 overhead_bytes(const store *s)
 {
     return table_bytes(&s->table) + s->sketch.count * sizeof(uint64_t) + s->reserved_bytes +
-           sizeof *s;
+           s->unsaved_max * sizeof *s->unsaved + sizeof *s;
 }
 
 size_t
@@ -63,6 +71,7 @@ drop(store *s, offset_t block)
     if (r->segment != UNLINKED) {
         segments_unlink(&s->segments, &s->arena, block);
     }
+    store_forget_unsaved(s, r);
     table_remove(&s->table, table_hash(r->oid), block);
     s->state_bytes -= revision_state_bytes(r);
     arena_free(&s->arena, block);
@@ -211,6 +220,7 @@ settle(store *s, offset_t block, const revision *header, uint64_t end, const cha
         return false;
     }
     s->state_bytes += state_bytes;
+    store_note_unsaved(s, r);
     segments_link(&s->segments, a, block, id);
     if (s->table.home_slots != homes) {
         follow_table(s);
@@ -381,6 +391,7 @@ close_at(store *s, revision *r, uint64_t end, bool bounded)
     r->frequency = 0;
     r->bounded = bounded;
     if (r->slack >= sizeof end) {
+        store_forget_unsaved(s, r);
         memmove((char *)(r + 1) + sizeof end, r + 1, state_bytes);
         memcpy(r + 1, &end, sizeof end);
         r->closed = 1;
@@ -474,7 +485,9 @@ bool
 store_promote(store *s, uint64_t oid, uint64_t tid, const char *state, size_t state_bytes,
               unsigned frequency)
 {
-    revision header = {.oid = oid, .tid = tid, .saved = 1, .restored = 1};
+    frequency = frequency < FREQUENCY_MAX ? frequency : FREQUENCY_MAX;
+    revision header = {
+        .oid = oid, .tid = tid, .saved = 1, .restored = 1, .told = (uint8_t)frequency & 15};
     unsigned requests = frequency < FREQUENCY_MAX ? frequency + 1 : FREQUENCY_MAX;
     return enter(s, &header, 0, state, state_bytes, requests);
 }
@@ -500,8 +513,23 @@ store_restore(store *s, uint64_t oid, uint64_t tid, const char *state, size_t st
     sketch_add(&s->sketch, sketch_hash(oid), frequency);
     bool is_hot = frequency > 1 && s->segments.list[PROTECTED].granules + granules <=
                                        store_protected_target(s);
-    revision header = {.oid = oid, .tid = tid, .saved = 1, .restored = 1};
+    revision header = {
+        .oid = oid, .tid = tid, .saved = 1, .restored = 1, .told = (uint8_t)frequency & 15};
     return settle(s, block, &header, 0, state, state_bytes, is_hot ? PROTECTED : PROBATION);
+}
+
+bool
+store_restore_batch(store *s, const batch *given, const deltas *changed, uint64_t known)
+{
+    for (const batch_row *row = given->rows; row < given->rows + given->count; row++) {
+        uint64_t name = deltas_get(changed, row->oid);
+        if (name <= (known > row->tid ? known : row->tid) &&
+            !store_restore(s, row->oid, row->tid, batch_state(given, row), row->state_bytes,
+                           (unsigned)row->frequency)) {
+            return false;
+        }
+    }
+    return true;
 }
 
 void
@@ -544,7 +572,8 @@ store_clear(store *s)
     table_clear(&s->table);
     sketch_clear(&s->sketch, s->table.home_slots);
     memset(&s->segments, 0, sizeof s->segments);
-    s->state_bytes = 0;
+    s->state_bytes = s->unsaved_bytes = s->unsaved_count = 0;
+    s->unsaved_overflow = false;
     arena_clear(&s->arena);
     refit(s);
 }
@@ -562,14 +591,4 @@ store_reserve(store *s, size_t size_bytes)
 {
     s->reserved_bytes = size_bytes;
     refit(s);
-}
-
-void
-store_mark_unsaved(store *s)
-{
-    for (offset_t b = ARENA_FIRST; b < s->arena.top; b = arena_next(&s->arena, b)) {
-        if (!block_is_free(&s->arena, b)) {
-            revision_at(&s->arena, b)->saved = 0;
-        }
-    }
 }

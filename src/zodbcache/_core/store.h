@@ -22,6 +22,8 @@
 #include <stdint.h>
 
 #include "arena.h"
+#include "batch.h"
+#include "deltas.h"
 #include "revision.h"
 #include "segments.h"
 #include "sketch.h"
@@ -48,6 +50,10 @@ typedef struct {
     size_t limit_bytes;
     size_t reserved_bytes;     /* somebody else's, counted against the limit */
     size_t state_bytes;        /* sum over all revisions */
+    size_t unsaved_bytes;      /* sum over the open ones that the file may lack */
+    uint64_t *unsaved;         /* their oids, and others */
+    uint32_t unsaved_count, unsaved_max;
+    bool unsaved_overflow;     /* more than that: only a search finds them */
     uint32_t object_max_bytes; /* longer states are not kept */
     store_counters counters;
 } store;
@@ -100,13 +106,46 @@ void store_end(store *s, uint64_t oid, uint64_t tid, enum ending ending);
 /* After everything that changed up to the tid has been ended. */
 void store_raise_checkpoint(store *s, uint64_t tid);
 
+/* What changed since known is among the deltas: keep the other rows, current
+ * through known, of a batch from the file.  Return false when there is no more
+ * room. */
+bool store_restore_batch(store *s, const batch *given, const deltas *changed, uint64_t known);
+
 void store_forget(store *s, uint64_t oid);
 void store_clear(store *s);
 void store_restart(store *s, uint64_t checkpoint);
 void store_reserve(store *s, size_t size_bytes);
 
-/* The file has none of the revisions any more. */
+/* saving.c: what the file lacks. */
+
+/* An open revision came that the file may lack; or left, or was saved. */
+void store_note_unsaved(store *s, const revision *r);
+void store_forget_unsaved(store *s, const revision *r);
+
+/* Hand over the oids of what came since the last time, a list that the caller
+ * frees; with some that are not open or saved by now.  NULL: no memory. */
+uint64_t *store_take_unsaved(store *s, size_t *count);
+
+/* Some that were handed over are not saved yet. */
+void store_return_unsaved(store *s, const uint64_t *oids, size_t count);
+
+/* Append the unsaved revisions of these oids that are proven through a tid to
+ * the batch, as saved, until it has so many bytes.  The others are noted anew.
+ * Return how many oids were dealt with; less than all when there is no memory. */
+size_t store_pack(store *s, const uint64_t *oids, size_t count, uint64_t through,
+                  size_t bytes_max, batch *found);
+
+void store_mark_saved(store *s, revision *r);
+
+/* The file has not got this batch after all; or none of the revisions any more. */
+void store_mark_batch_unsaved(store *s, const batch *given);
 void store_mark_unsaved(store *s);
+
+/* What was asked for more than twice as often as the file has heard of, among
+ * so many slots of the table after *position, which is 0 after the last one.
+ * faded: by how much what the file knew has aged since it was told. */
+size_t store_heated(store *s, size_t *position, size_t slots, unsigned faded,
+                    revision_gain *gains);
 
 /* Bytes held against the limit now. */
 size_t store_used_bytes(const store *s);

@@ -86,6 +86,13 @@ def translate(exc: apsw.Error | OSError, path: str, operation: str) -> CacheFile
     )
 
 
+def of_code(code: int, message: str) -> apsw.Error:
+    """APSW's exception for a result code of SQLite's."""
+    exc = apsw.exception_for(code)
+    exc.args = (message,)
+    return exc if isinstance(exc, apsw.Error) else apsw.Error(message)
+
+
 def malformed(path: str, operation: str, cause: str) -> CacheFileError:
     """The CacheFileError for contents that SQLite can read and that make no sense."""
     return CacheFileError(path, operation, cause=cause, remedy=_REPLACE, recoverable=False)

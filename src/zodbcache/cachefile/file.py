@@ -7,13 +7,16 @@ what the caller's own callables raise inside ``advance``.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
+from collections.abc import Sequence
 from contextlib import contextmanager
 
 import apsw
 from zope.interface import implementer
 
+from zodbcache._core._store import Batch
 from zodbcache.cachefile import faults
 from zodbcache.cachefile import merge
 from zodbcache.cachefile import quarantine
@@ -22,10 +25,12 @@ from zodbcache.cachefile.connection import Connection
 from zodbcache.cachefile.merge import AdvanceResult
 from zodbcache.cachefile.merge import NamesSince
 from zodbcache.cachefile.reader import RowReader
+from zodbcache.cachefile.rows import Gain
 from zodbcache.cachefile.rows import Name
 from zodbcache.cachefile.rows import Row
 from zodbcache.cachefile.snapshot import Snapshot
 from zodbcache.cachefile.snapshot import take_snapshot
+from zodbcache.cachefile.trim import trim
 from zodbcache.interfaces import ICacheFile
 
 
@@ -95,7 +100,7 @@ class CacheFile:
         through: int,
         generation: int,
         names_since: NamesSince,
-        rows: Iterable[Row],
+        rows: Batch | Iterable[Row],
         witnesses: Iterable[Name],
     ) -> AdvanceResult:
         """The one atomic step (:mod:`zodbcache.cachefile.merge`).
@@ -110,12 +115,26 @@ class CacheFile:
             names_since=names_since,
             rows=rows,
             witnesses=witnesses,
-            limit_bytes=self.limit_bytes,
         )
+
+    def warm(self, generation: int, gains: Sequence[Gain]) -> int:
+        """Add to the frequencies of rows; return the file's age: they fade as it grows."""
+        return merge.warm(self._connection, generation=generation, gains=gains)
+
+    def trim(self, pause: Callable[[], object] = lambda: None) -> int:
+        """Keep to the limit (:mod:`zodbcache.cachefile.trim`); return how many rows went.
+
+        *pause*: called between two transactions, none of which is long.
+        """
+        return trim(self._connection, limit_bytes=self.limit_bytes, pause=pause)
 
     def reset(self, generation: int) -> None:
         """Empty the file in place, unless its generation is not *generation* any more."""
         merge.empty(self._connection, generation=generation, identity=self.identity)
+
+    def abandon(self) -> None:
+        """In a fork's child: let go of what is the parent's."""
+        self._connection.close()
 
     def mark_damaged(self) -> None:
         """A reader found the contents malformed: close() empties the file."""

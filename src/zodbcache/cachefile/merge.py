@@ -13,6 +13,7 @@ Guarantees, whatever the interleaving of processes (I1, I6):
 from __future__ import annotations
 
 import enum
+import json
 from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Sequence
@@ -20,14 +21,15 @@ from dataclasses import dataclass
 from dataclasses import replace
 from typing import Final
 
+from zodbcache._core._store import Batch
 from zodbcache.cachefile import rows as bulk
 from zodbcache.cachefile.connection import Connection
+from zodbcache.cachefile.rows import Gain
 from zodbcache.cachefile.rows import Name
 from zodbcache.cachefile.rows import Row
 from zodbcache.cachefile.tier import Tier
 from zodbcache.cachefile.tier import read_tier
 from zodbcache.cachefile.tier import update_tier
-from zodbcache.cachefile.trim import trim
 
 NamesSince = Callable[[int], Sequence[Name] | None]
 
@@ -48,8 +50,8 @@ class AdvanceResult:
     """How an advance ended, and what the file says after it.
 
     *inserted* counts the rows that were new or newer, *deleted* those that had
-    changed, *trimmed* those given up for the limit.  All are 0 unless the
-    outcome is ADVANCED.
+    changed; both are 0 unless the outcome is ADVANCED.  *size_bytes*: what the
+    rows count against the limit now.
     """
 
     outcome: Outcome
@@ -57,7 +59,7 @@ class AdvanceResult:
     generation: int
     inserted: int = 0
     deleted: int = 0
-    trimmed: int = 0
+    size_bytes: int = 0
 
 
 def advance(
@@ -66,9 +68,8 @@ def advance(
     through: int,
     generation: int,
     names_since: NamesSince,
-    rows: Iterable[Row],
+    rows: Batch | Iterable[Row],
     witnesses: Iterable[Name],
-    limit_bytes: int,
 ) -> AdvanceResult:
     """See ICacheFile.advance.
 
@@ -85,14 +86,14 @@ def advance(
         named = names_since(before.checkpoint)
         after, deleted = _delete_changed(connection, before, named)
         after, inserted = _insert(connection, after, rows, through=through)
-        after, trimmed = trim(connection, after, limit_bytes=limit_bytes)
         after = replace(after, checkpoint=through)
         witnessed = _keep_newest_witnesses(connection, witnesses, through=through)
         if after != before:
             update_tier(connection, after)
         changed = after != before or inserted or deleted or witnessed
+    connection.checkpoint()
     outcome = Outcome.ADVANCED if changed else Outcome.UNCHANGED
-    return _result(outcome, after, inserted=inserted, deleted=deleted, trimmed=trimmed)
+    return _result(outcome, after, inserted=inserted, deleted=deleted)
 
 
 def empty(connection: Connection, *, generation: int, identity: str) -> bool:
@@ -110,16 +111,24 @@ def empty(connection: Connection, *, generation: int, identity: str) -> bool:
     return True
 
 
-def _result(
-    outcome: Outcome, tier: Tier, *, inserted: int = 0, deleted: int = 0, trimmed: int = 0
-) -> AdvanceResult:
+def warm(connection: Connection, *, generation: int, gains: Sequence[Gain]) -> int:
+    """Add to the frequencies of rows; return the tier's age, which they fade with."""
+    with connection.transaction("advance", write=True):
+        tier = read_tier(connection)
+        if tier.generation == generation:
+            bulk.warm(connection, gains, age=tier.age)
+    connection.checkpoint()
+    return tier.age
+
+
+def _result(outcome: Outcome, tier: Tier, *, inserted: int = 0, deleted: int = 0) -> AdvanceResult:
     return AdvanceResult(
         outcome=outcome,
         checkpoint=tier.checkpoint,
         generation=tier.generation,
         inserted=inserted,
         deleted=deleted,
-        trimmed=trimmed,
+        size_bytes=tier.size_bytes,
     )
 
 
@@ -130,16 +139,15 @@ def _delete_changed(
     if named is None:
         _delete_everything(connection)
         return replace(tier, row_count=0, state_bytes=0), tier.row_count
-    bulk.delete_older_witnesses(connection, named)
     change = bulk.delete_older(connection, named)
     return _apply(tier, change), change.changed
 
 
 def _insert(
-    connection: Connection, tier: Tier, rows: Iterable[Row], *, through: int
+    connection: Connection, tier: Tier, rows: Batch | Iterable[Row], *, through: int
 ) -> tuple[Tier, int]:
     inserted = 0
-    for batch in bulk.row_batches(rows, through=through):
+    for batch in bulk.batches(rows, through=through):
         change = bulk.insert(connection, batch, age=tier.age)
         tier = _apply(tier, change)
         inserted += change.changed
@@ -155,16 +163,20 @@ def _apply(tier: Tier, change: bulk.Change) -> Tier:
 
 
 def _delete_everything(connection: Connection) -> None:
-    connection.run("DELETE FROM record")
-    connection.run("DELETE FROM witness")
+    for table in ("record", "heat", "witness"):
+        connection.run(f"DELETE FROM {table}")
 
 
 def read_witnesses(connection: Connection) -> list[Name]:
     """All witnesses, newest tid first."""
-    found = connection.rows("SELECT oid, tid FROM witness ORDER BY tid DESC, oid")
-    if not all(type(number) is int for name in found for number in name):
+    found = connection.rows(  # one row, since each costs a wait for the GIL
+        "SELECT json_group_array(json_array(oid, tid)) FROM"
+        " (SELECT oid, tid FROM witness ORDER BY tid DESC, oid)"
+    )
+    names = [(oid, tid) for oid, tid in json.loads(found[0][0])]
+    if not all(type(number) is int for name in names for number in name):
         raise connection.malformed("a witness is no pair of numbers")
-    return found
+    return names
 
 
 def _keep_newest_witnesses(

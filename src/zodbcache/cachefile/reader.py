@@ -20,8 +20,6 @@ from typing import NamedTuple
 
 from zodbcache.cachefile.connection import Connection
 from zodbcache.cachefile.rows import Row
-from zodbcache.cachefile.rows import checksum
-from zodbcache.cachefile.tier import MAX_FREQUENCY
 from zodbcache.cachefile.tier import Tier
 from zodbcache.cachefile.tier import read_tier
 from zodbcache.errors import CacheFileError
@@ -33,13 +31,6 @@ RENEW_SECONDS: Final = 0.05
 
 IDLE_SECONDS: Final = 0.5
 """How long a snapshot outlives its last read, about."""
-
-_COLUMNS: Final = (
-    "SELECT oid, CAST(tid AS INTEGER), CAST(frequency AS INTEGER), checksum,"
-    " CAST(ifnull(state, '') AS BLOB) FROM record"
-)
-_ONE: Final = f"{_COLUMNS} WHERE oid = ?"
-_SOME: Final = f"{_COLUMNS} WHERE oid BETWEEN ? AND ? LIMIT ?"
 
 
 class Found(NamedTuple):
@@ -68,23 +59,14 @@ class RowReader:
         with self._lock:
             tier = self._snapshot()
             try:
-                if ahead:
-                    found = self._connection.rows(_SOME, (oid, oid + ahead, ahead))
-                else:
-                    found = self._connection.rows(_ONE, (oid,))
+                with self._connection.bulk() as rows:
+                    found, damaged = rows.read(oid, ahead, tier.age)
             except CacheFileError:
                 self._end()
                 raise
-        rows = [
-            (number, tid, min(max(frequency - tier.age, 0), MAX_FREQUENCY), state)
-            for number, tid, frequency, expected, state in found
-            if checksum(number, tid, state) == expected
-        ]
-        if len(rows) < len(found):
-            logger.warning(
-                "Left out %d damaged rows of cache file %s", len(found) - len(rows), self.path
-            )
-        return Found(tier.checkpoint, tier.generation, rows)
+        if damaged:
+            logger.warning("Left out %d damaged rows of cache file %s", damaged, self.path)
+        return Found(tier.checkpoint, tier.generation, found)
 
     @property
     def path(self) -> str:

@@ -44,14 +44,20 @@ CREATE TABLE witness(
     tid INTEGER NOT NULL
 ) STRICT"""
 
+_HEAT: Final = """\
+CREATE TABLE heat(
+    oid INTEGER PRIMARY KEY,
+    frequency INTEGER NOT NULL
+) STRICT"""
+
 #: The statements that lead from version n to n + 1, at index n.
-MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = ((_RECORD, _TIER, _WITNESS),)
+MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = ((_RECORD, _TIER, _WITNESS), (_HEAT,))
 
 #: The ``user_version`` that this code writes.
 VERSION: Final = len(MIGRATIONS)
 
 #: What sqlite_schema says in a file of the present version.
-TABLES: Final = {"record": _RECORD, "tier": _TIER, "witness": _WITNESS}
+TABLES: Final = {"record": _RECORD, "tier": _TIER, "witness": _WITNESS, "heat": _HEAT}
 
 
 class Kind(enum.Enum):
@@ -104,6 +110,8 @@ def migrate(connection: Connection, *, identity: str, generation: int) -> None:
     A file that another process has brought there meanwhile is left as it is.
     *generation*: of an empty file.  Raises CacheFileError.
     """
+    if connection.rows("PRAGMA user_version")[0][0] == 1:
+        connection.vacuum()  # the first version could not shrink
     with connection.transaction("open", write=True):
         version = connection.rows("PRAGMA user_version")[0][0]
         if version >= VERSION:

@@ -11,38 +11,45 @@ after it began: one that stays open long lets the ``-wal`` file grow.
 from __future__ import annotations
 
 import logging
-from collections.abc import Generator
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 from typing import Final
-from typing import NamedTuple
 
 from zope.interface import implementer
 
+from zodbcache._core._store import Batch
 from zodbcache.cachefile.connection import Connection
 from zodbcache.cachefile.merge import read_witnesses
 from zodbcache.cachefile.rows import Name
 from zodbcache.cachefile.rows import Row
-from zodbcache.cachefile.rows import checksum
-from zodbcache.cachefile.tier import MAX_FREQUENCY
 from zodbcache.cachefile.tier import Tier
 from zodbcache.cachefile.tier import read_tier
-from zodbcache.cachefile.trim import histogram
+from zodbcache.cachefile.trim import CLASSIFIED
+from zodbcache.cachefile.trim import classes
 from zodbcache.interfaces import IFileSnapshot
 
 logger = logging.getLogger(__name__)
 
-_SMALLEST: Final = -(2**63)
-_LARGEST: Final = 2**63 - 1
+_BATCH_ROWS: Final = 500
+_BATCH_BYTES: Final = 512 * 1024
 
-
-class _Filter(NamedTuple):
-    """Which rows: tid up to *through*, stored frequency within the bounds."""
-
-    through: int
-    lowest: int = _SMALLEST
-    highest: int = _LARGEST
+_ALL: Final = (
+    "SELECT record.oid, CAST(record.tid AS INTEGER),"
+    " CAST(ifnull(heat.frequency, record.frequency) AS INTEGER), record.checksum,"
+    " CAST(ifnull(record.state, '') AS BLOB)"
+    " FROM record LEFT JOIN heat ON heat.oid = record.oid WHERE record.tid <= ?1"
+    " ORDER BY record.oid"
+)
+_SOME: Final = (
+    f"WITH chosen AS (SELECT oid, tid FROM ({CLASSIFIED})"
+    " WHERE tid <= ?2 AND class BETWEEN ?3 AND ?4)"
+    " SELECT record.oid, CAST(record.tid AS INTEGER),"
+    " CAST(ifnull(heat.frequency, record.frequency) AS INTEGER), record.checksum,"
+    " CAST(ifnull(record.state, '') AS BLOB)"
+    " FROM chosen CROSS JOIN record ON record.oid = chosen.oid"
+    " LEFT JOIN heat ON heat.oid = record.oid"
+)
+_HIGHEST: Final = 2**31
 
 
 @implementer(IFileSnapshot)
@@ -55,11 +62,11 @@ class Snapshot:
 
     def __init__(self, connection: Connection, tier: Tier, witnesses: list[Name]) -> None:
         self._connection = connection
-        self._age = tier.age
+        self._tier = tier
         self._is_open = True
-        self._streams: list[Generator[tuple[Any, ...], None, None]] = []
         self.checkpoint = tier.checkpoint
         self.generation = tier.generation
+        self.age = tier.age
         self.identity = tier.identity
         self.row_count = tier.row_count
         self.state_bytes = tier.state_bytes
@@ -68,20 +75,28 @@ class Snapshot:
         self.skipped = 0
 
     def rows(self, through: int, limit_bytes: int) -> Iterator[Row]:
-        """Yield ``(oid, tid, frequency, state)`` with ``tid <= through``.
+        """As batches(), one by one: ``(oid, tid, frequency, state)``."""
+        for batch in self.batches(through, limit_bytes):
+            for row in batch.rows():
+                yield row
+                self._require_open()
 
-        When not all fit *limit_bytes*, the hottest do; either way they come
-        by oid within what fits, since sorting them would cost more than
-        reading them.  Raises CacheFileError.
+    def batches(self, through: int, limit_bytes: int) -> Iterator[Batch]:
+        """Yield the sound rows with ``tid <= through``.
+
+        When not all fit *limit_bytes*, the most valuable come, those of the
+        last class that fits last; either way by oid within what fits, since
+        sorting them would cost more than reading them.  Raises CacheFileError.
         """
         self._require_open()
         left_bytes = limit_bytes
-        for chosen in self._hottest(through, limit_bytes):
-            for row in self._sound_rows(chosen):
-                left_bytes -= len(row[3])
+        for sql, bindings in self._queries(through, limit_bytes):
+            for batch in self._scan(sql, bindings):
+                left_bytes -= batch.state_bytes
                 if left_bytes < 0:
+                    yield _first(batch, batch.state_bytes + left_bytes)
                     return
-                yield row
+                yield batch
 
     def newest(self, count: int) -> list[Name]:
         """``(oid, tid)`` of the newest rows, newest first.  Reads the whole file."""
@@ -93,8 +108,8 @@ class Snapshot:
     def close(self) -> None:
         """Say once what was left out; ``rows()`` must not be used any more."""
         self._is_open = False
-        for stream in self._streams:
-            stream.close()
+        with self._connection.bulk() as rows:
+            rows.scan_end()
         if self.skipped:
             logger.warning(
                 "Left out %d damaged rows of cache file %s; they are read from the database",
@@ -102,42 +117,49 @@ class Snapshot:
                 self._connection.path,
             )
 
-    def _hottest(self, through: int, limit_bytes: int) -> list[_Filter]:
-        """What to read: all that is hotter than some frequency, then some rows at it."""
+    def _queries(self, through: int, limit_bytes: int) -> Iterator[tuple[str, tuple[int, ...]]]:
+        """What to read: all that is worth more than some value, then some rows at it."""
         if self.state_bytes <= limit_bytes:
-            return [_Filter(through)]
+            yield _ALL, (through,)
+            return
+        last = self._last_class(limit_bytes)
+        yield _SOME, (self._tier.age, through, last + 1, _HIGHEST)
+        yield _SOME, (self._tier.age, through, last, last)
+
+    def _last_class(self, limit_bytes: int) -> int:
+        """The class with which the states, from the most valuable on, pass *limit_bytes*."""
         total_bytes = 0
-        for frequency, _, state_bytes in reversed(histogram(self._connection, through=through)):
-            total_bytes += state_bytes
+        for one in reversed(classes(self._connection, self._tier)):
+            total_bytes += one.state_bytes
             if total_bytes > limit_bytes:
-                return [
-                    _Filter(through, lowest=frequency + 1),
-                    _Filter(through, lowest=frequency, highest=frequency),
-                ]
-        return [_Filter(through)]
+                return one.value
+        return -_HIGHEST
 
-    def _sound_rows(self, chosen: _Filter) -> Iterator[Row]:
-        """The chosen rows that fit their checksums, by oid.
-
-        A column of the wrong type becomes some number or some bytes here, and
-        its row does not fit its checksum.
-        """
-        stream = self._connection.stream(
-            "SELECT oid, CAST(tid AS INTEGER), CAST(frequency AS INTEGER), checksum,"
-            " CAST(ifnull(state, '') AS BLOB) FROM record"
-            " WHERE tid <= ? AND frequency BETWEEN ? AND ? ORDER BY oid",
-            chosen,
-        )
-        self._streams.append(stream)
-        for oid, tid, frequency, expected, state in stream:
-            if checksum(oid, tid, state) == expected:
-                yield oid, tid, min(max(frequency - self._age, 0), MAX_FREQUENCY), state
-                self._require_open()
-            else:
-                self.skipped += 1
+    def _scan(self, sql: str, bindings: tuple[int, ...]) -> Iterator[Batch]:
+        """A column of the wrong type becomes some number or some bytes, and does not fit."""
+        with self._connection.bulk() as rows:
+            rows.scan(sql, bindings)
+        done = False
+        while not done:
+            self._require_open()
+            with self._connection.bulk() as rows:
+                batch, damaged, done = rows.scan_next(_BATCH_ROWS, _BATCH_BYTES, self._tier.age)
+            self.skipped += damaged
+            yield batch
 
     def _require_open(self) -> None:
         assert self._is_open, "rows() was used after its snapshot"
+
+
+def _first(batch: Batch, limit_bytes: int) -> Batch:
+    """The rows of *batch* from the beginning whose states have so many bytes."""
+    kept: list[Row] = []
+    for row in batch.rows():
+        limit_bytes -= len(row[3])
+        if limit_bytes < 0:
+            break
+        kept.append(row)
+    return Batch(kept)
 
 
 @contextmanager

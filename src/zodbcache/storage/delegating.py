@@ -163,6 +163,10 @@ class DelegatingStorage:
         """Counters since the storage was opened, and sizes now, in bytes."""
         return self._cache.counters()
 
+    def cache_preload(self) -> None:
+        """Bring back from the file what memory can hold, the most valuable first, and wait."""
+        self._cache.preload()
+
     _where_the_base_can: ClassVar[dict[str, str]] = {
         "checkCurrentSerialInTransaction": "_check_current",
         "cleanup": "_cleanup",

@@ -166,6 +166,7 @@ class CachedMVCCStorage(DelegatingStorage):
         if written.deleted:  # nor what has no revision any more
             self._log.drop(list(written.deleted), tid)
         self._log.admit_own(tid, written.states)
+        self._cache.heed()
 
     def _copy_transactions_from(self, other: Any, *args: Any) -> None:
         """As the base storage does it; the copies are older than what is cached."""

@@ -92,9 +92,8 @@ class CachedStorage(DelegatingStorage):
         self._log.advance(change.tid)
         if self._undo_goes_back and written.undone:
             self._log.shun(written.undone)
-        if self._log.broken:
-            self._caretaker.wake()
         self._log.admit_own(change.tid, written.states)
+        self._cache.heed()
 
     def _copy_transactions_from(self, other: Any, *args: Any) -> None:
         """Through this storage, so that the copies are named like any commit."""

@@ -1,0 +1,78 @@
+/* As much of SQLite's C interface as is used here.
+ *
+ * The functions belong to the one SQLite that APSW has in it.  They come as the
+ * table that SQLite gives to a loadable extension; the order of its entries is
+ * fixed for good (https://sqlite.org/loadext.html).  So nothing is linked, no
+ * header has to be installed, and no second SQLite gets into the process, which
+ * would break the file's locks.
+ */
+#ifndef ZODBCACHE_SQLITE_H
+#define ZODBCACHE_SQLITE_H
+
+#include <assert.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define SQLITE_OK 0
+#define SQLITE_NOMEM 7
+#define SQLITE_MISUSE 21
+#define SQLITE_ROW 100
+#define SQLITE_DONE 101
+
+#define SQLITE_INTEGER 1
+#define SQLITE_BLOB 4
+
+#define SQLITE_PREPARE_PERSISTENT 1u
+#define SQLITE_STATIC ((sqlite_destructor *)0)
+
+typedef struct sqlite3 sqlite3;
+typedef struct sqlite3_stmt sqlite3_stmt;
+typedef void sqlite_destructor(void *);
+typedef void (*sqlite_unused)(void);
+
+typedef struct {
+    sqlite_unused before_bind_blob[2];
+    int (*bind_blob)(sqlite3_stmt *, int, const void *, int, sqlite_destructor *);
+    sqlite_unused before_bind_int64[2];
+    int (*bind_int64)(sqlite3_stmt *, int, int64_t);
+    sqlite_unused before_changes[9];
+    int (*changes)(sqlite3 *);
+    sqlite_unused before_column_blob[3];
+    const void *(*column_blob)(sqlite3_stmt *, int);
+    int (*column_bytes)(sqlite3_stmt *, int);
+    sqlite_unused before_column_int64[8];
+    int64_t (*column_int64)(sqlite3_stmt *, int);
+    sqlite_unused before_column_type[8];
+    int (*column_type)(sqlite3_stmt *, int);
+    sqlite_unused before_errmsg[14];
+    const char *(*errmsg)(sqlite3 *);
+    sqlite_unused before_finalize[3];
+    int (*finalize)(sqlite3_stmt *);
+    sqlite_unused before_reset[19];
+    int (*reset)(sqlite3_stmt *);
+    sqlite_unused before_step[16];
+    int (*step)(sqlite3_stmt *);
+    sqlite_unused before_extended_errcode[71];
+    int (*extended_errcode)(sqlite3 *);
+    sqlite_unused before_prepare_v3[50];
+    int (*prepare_v3)(sqlite3 *, const char *, int, unsigned, sqlite3_stmt **, const char **);
+} sqlite_api;
+
+#define SQLITE_ENTRY(name, index)                                                                  \
+    static_assert(offsetof(sqlite_api, name) == (index) * sizeof(sqlite_unused), #name)
+
+SQLITE_ENTRY(bind_blob, 2);
+SQLITE_ENTRY(bind_int64, 5);
+SQLITE_ENTRY(changes, 15);
+SQLITE_ENTRY(column_blob, 19);
+SQLITE_ENTRY(column_bytes, 20);
+SQLITE_ENTRY(column_int64, 29);
+SQLITE_ENTRY(column_type, 38);
+SQLITE_ENTRY(errmsg, 53);
+SQLITE_ENTRY(finalize, 57);
+SQLITE_ENTRY(reset, 77);
+SQLITE_ENTRY(step, 94);
+SQLITE_ENTRY(extended_errcode, 166);
+SQLITE_ENTRY(prepare_v3, 217);
+
+#endif
