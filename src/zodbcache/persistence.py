@@ -509,11 +509,11 @@ class Persistence:
         # Before the names are asked for: all up to it are there.
         through = self._log.end if through is None else through
 
-        def names_since(tid: int) -> list[tuple[int, int]]:
+        def names_since(tid: int) -> list[tuple[int, int]] | None:
             if history not in (None, self._store.history):
                 raise _OtherHistory
             names = self._log.names_since(tid)
-            if names is None:
+            if names is None and tid:  # 0: the file is empty
                 raise _Gap
             return names
 

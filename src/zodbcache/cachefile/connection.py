@@ -143,7 +143,8 @@ class Connection:
         while True:
             try:
                 sqlite.pragma("page_size", PAGE_SIZE_BYTES)
-                sqlite.pragma("auto_vacuum", _INCREMENTAL)
+                if sqlite.pragma("auto_vacuum") != _INCREMENTAL:  # to say it again is a write
+                    sqlite.pragma("auto_vacuum", _INCREMENTAL)
                 if sqlite.pragma("journal_mode") != "wal":
                     sqlite.pragma("journal_mode", "wal")
                 sqlite.pragma("synchronous", "NORMAL")
