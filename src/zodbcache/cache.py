@@ -84,13 +84,11 @@ class ProcessCache:
 
     def preload(self) -> None:
         """Bring back from the file what memory can hold, the most valuable first, and wait."""
-        before = self.persistence.restored
-        self.persistence.is_urgent = True
         if self.persistence.wants_restore:
             self.caretaker.wake()
+        self.persistence.wants_preload = False
         self.caretaker.wait()
-        if self.persistence.restored == before:
-            self.persistence.preload()
+        self.persistence.preload()
 
     def heed(self) -> None:
         """After a miss or a commit: wake who has something to do now."""

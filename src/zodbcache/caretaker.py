@@ -109,8 +109,15 @@ class Caretaker:
                 while self._log.broken and not self._stopped:
                     self._mend()
                 self._on_ready()
-                if self._persistence.wants_restore and not self._restore(quickly):
+                if self._persistence.wants_restore and not self._persistence.restore(
+                    quickly=quickly
+                ):
                     self.wake()
+            if self._persistence.wants_preload:
+                if quickly:
+                    self.wake()
+                else:
+                    self._persistence.preload(lambda: self._stopping.wait(PAUSE_SECONDS))
             if self._log.is_heavy and not self._persistence.wants_restore:
                 self._log.trim_through(self._persistence.save() or self._log.end)
         except Unsettled as reason:
@@ -120,13 +127,6 @@ class Caretaker:
                 logger.exception("Cannot ask the base storage what changed; caching less")
             else:
                 logger.info("The base storage went away while it was asked what changed")
-
-    def _restore(self, quickly: bool) -> bool:
-        if quickly:
-            return self._persistence.restore(quickly=True)
-        return self._persistence.restore(
-            quickly=False, pause=lambda: self._stopping.wait(PAUSE_SECONDS)
-        )
 
     def notice(self, last_tid: int) -> None:
         """An own commit begins, and *last_tid* was the newest before it.

@@ -20,6 +20,7 @@ from zodbcache._core._store import Batch
 from zodbcache.cachefile import CacheFile
 from zodbcache.cachefile import Outcome
 from zodbcache.cachefile import RowReader
+from zodbcache.cachefile import Snapshot
 from zodbcache.config import CacheOptions
 from zodbcache.errors import CacheFileError
 from zodbcache.feeds import CannotCatchUp
@@ -79,8 +80,8 @@ class Persistence:
     storage; before that nothing is read from it or written to it.
     *restored* counts the rows that were brought back, *file_reads* what find()
     has found, *file_writes* the rows written.  *is_outdated*: the file is to be
-    confirmed anew, whatever was being found out about it.  *is_urgent*:
-    somebody waits for the rows.
+    confirmed anew, whatever was being found out about it.  *wants_preload*: it
+    has rows that nobody has asked for yet.
     """
 
     def __init__(
@@ -107,7 +108,7 @@ class Persistence:
         self._heat_position = 0
         self._age: int | None = None  # the file's, when it was told of frequencies
         self.is_outdated = False
-        self.is_urgent = False  # somebody waits for the rows
+        self.wants_preload = False
         self._patience = 0.0  # until when reads wait; from the first one on
         self._retry_at: float | None = None  # when a file that failed is opened again
         self._retry_seconds = RETRY_SECONDS[0]
@@ -216,12 +217,12 @@ class Persistence:
 
     # From the file
 
-    def restore(self, *, quickly: bool, pause: Callable[[], object] = lambda: None) -> bool:
-        """Confirm the file, and bring its rows back: those that did not change.
+    def restore(self, *, quickly: bool) -> bool:
+        """Confirm the file, and bring its rows back, if they are few.
 
         *quickly*: only if the base storage can tell at once what changed.
-        *pause*: called between some rows and the next.  Returns False if it
-        is still to be asked what changed.  Raises what the base storage raises.
+        Returns False if it is still to be asked what changed.  Raises what the
+        base storage raises.
         """
         with self._using:
             if self._failed is not None:
@@ -235,7 +236,7 @@ class Persistence:
             self.is_outdated = False
             ask = self._catch_up.quick_changes if quickly else self._catch_up.changes
             try:
-                return self._restore(file, ask, pause)
+                return self._restore(file, ask)
             except CacheFileError as error:
                 self._give_up(error)
                 return True
@@ -244,7 +245,6 @@ class Persistence:
         self,
         file: CacheFile,
         ask: Callable[[int], Changes | None],
-        pause: Callable[[], object],
     ) -> bool:
         with file.snapshot() as snapshot:
             checkpoint, witnesses = snapshot.checkpoint, snapshot.witnesses
@@ -258,7 +258,7 @@ class Persistence:
                     file.path,
                 )
                 self._reset(file)
-            elif not self._bring_back(file, checkpoint, confirmed, ask, pause, witnesses):
+            elif not self._bring_back(file, checkpoint, confirmed, ask, witnesses):
                 return False
         return self._settle(file)
 
@@ -300,7 +300,6 @@ class Persistence:
         checkpoint: int,
         confirmed: int,
         ask: Callable[[int], Changes | None],
-        pause: Callable[[], object],
         witnesses: list[tuple[int, int]],
     ) -> bool:
         """Extend the log back to the file, and let its rows in by the log."""
@@ -325,13 +324,10 @@ class Persistence:
         with file.snapshot() as snapshot:
             if snapshot.generation != self._generation:
                 return False  # somebody emptied it meanwhile: ask again
-            if is_whole and snapshot.row_count > FEW_ROWS and not self._settle(file):
-                return False
-            for batch in snapshot.batches(confirmed, self._options.limit_bytes):
-                if self._closing or not self._log.restore(batch, confirmed, history):
-                    break
-                self.restored += len(batch)
-                self._rest(pause)
+            if is_whole and snapshot.row_count > FEW_ROWS:
+                self.wants_preload = True  # not now: somebody waits for the storage to open
+            else:
+                self._take(snapshot, confirmed, history)
         if self.is_outdated:
             return False
         if is_whole:
@@ -344,30 +340,42 @@ class Persistence:
         self._log.trim()
         return True
 
+    def _take(
+        self,
+        snapshot: Snapshot,
+        known: int,
+        history: int,
+        pause: Callable[[], object] | None = None,
+    ) -> None:
+        """Let the rows in by the log, as many as memory holds."""
+        for batch in snapshot.batches(known, self._options.limit_bytes):
+            if self._closing or not self._log.restore(batch, known, history):
+                break
+            self.restored += len(batch)
+            if pause is not None:
+                self._rest(pause)
+
     def _rest(self, pause: Callable[[], object]) -> None:
         """Somebody who reads what was asked for comes first."""
-        pause_once = True
-        while not self.is_urgent and not self._closing:
-            if not pause_once and monotonic() >= self._found_at + QUIET_SECONDS:
-                return
-            pause_once = False
+        pause()
+        while not self._closing and monotonic() < self._found_at + QUIET_SECONDS:
             pause()
 
-    def preload(self) -> None:
-        """Bring back what memory can hold of a file that has been confirmed before."""
-        with self._using:
-            file = self._file
-            if file is None or not self._is_usable:
-                return
-            history = self._store.history
-            try:
-                with file.snapshot() as snapshot:
-                    known = snapshot.checkpoint
-                    for batch in snapshot.batches(known, self._options.limit_bytes):
-                        if self._closing or not self._log.restore(batch, known, history):
-                            break
-            except CacheFileError as error:
-                self._give_up(error)
+    def preload(self, pause: Callable[[], object] | None = None) -> None:
+        """Bring back what memory can hold of the confirmed file, the most valuable first.
+
+        *pause*: called between some rows and the next; None: somebody waits.
+        """
+        self.wants_preload = False
+        history, file = self._store.history, self._file
+        if file is None or not self._is_usable:
+            return
+        try:
+            with file.separate_snapshot() as snapshot:
+                if snapshot.generation == self._generation:
+                    self._take(snapshot, snapshot.checkpoint, history, pause)
+        except CacheFileError as error:
+            self._complain("Cannot preload the cache: %s", error)
 
     def find(self, oid: bytes, at: int, *, end_wanted: bool = False) -> tuple[bytes, bytes] | None:
         """``(state, tid)`` of the file's row that a reader at *at* may see, or None.

@@ -134,10 +134,18 @@ class Rows:
         """Likewise, for what was deleted."""
     def warm(self, gains: Sequence[tuple[int, int, int]], age: int, /) -> int:
         """Add to the frequencies of ``(oid, tid, gain)``; how many were there."""
-    def scan(self, sql: str, bindings: tuple[int, ...], /) -> None:
-        """Begin to read ``(oid, tid, frequency, checksum, state)``."""
-    def scan_next(self, rows_max: int, bytes_max: int, age: int, /) -> tuple[Batch, int, bool]:
-        """Some rows, how many more were damaged, and whether these were the last."""
+    def weigh(self, age: int, /) -> list[tuple[int, int, int]]:
+        """``(class, rows, state bytes)`` of all rows by value, the least valuable first."""
+    def choose(self, age: int, below: int, share: int, /) -> bytes:
+        """The rows below a class, and of that class so many of 1024: names packed as int64s."""
+    def delete_exactly(self, names: bytes, start: int, rows_max: int, /) -> tuple[int, int, int]:
+        """Delete revisions of choose() from the *start*-th on; as for delete_older()."""
+    def scan(self, through: int, /) -> None:
+        """Begin to read all rows with tids up to *through*, by oid."""
+    def scan_next(
+        self, rows_max: int, bytes_max: int, age: int, lowest: int, highest: int, /
+    ) -> tuple[Batch, int, bool]:
+        """Some rows of these classes, how many more were damaged, and whether it was all."""
     def scan_end(self) -> None: ...
     def close(self) -> None: ...
 

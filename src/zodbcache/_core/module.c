@@ -1519,41 +1519,111 @@ Rows_warm(PyObject *self, PyObject *const *args, Py_ssize_t count)
     return good && succeed(self, code) ? PyLong_FromLongLong(warmed) : NULL;
 }
 
-enum { BINDINGS_MAX = 8 };
+/* [(class, rows, state bytes), ...], the least valuable first. */
+static PyObject *
+weight_list(const rows_weights *weights)
+{
+    PyObject *list = PyList_New(0);
+    for (int class = 0; list != NULL && class < VALUE_CLASSES; class++) {
+        if (!weights->count[class]) {
+            continue;
+        }
+        PyObject *one = Py_BuildValue("iLL", class, (long long)weights->count[class],
+                                      (long long)weights->state_bytes[class]);
+        if (one == NULL || PyList_Append(list, one) < 0) {
+            Py_CLEAR(list);
+        }
+        Py_XDECREF(one);
+    }
+    return list;
+}
 
 static PyObject *
-Rows_scan(PyObject *self, PyObject *args)
+Rows_weigh(PyObject *self, PyObject *arg)
 {
     rows *r = open_rows(self);
-    const char *sql;
-    PyObject *given;
-    int64_t bindings[BINDINGS_MAX];
-    if (r == NULL || !PyArg_ParseTuple(args, "sO!:scan", &sql, &PyTuple_Type, &given)) {
+    uint64_t age;
+    if (r == NULL || !tid_from_int(arg, &age)) {
         return NULL;
     }
-    Py_ssize_t count = PyTuple_GET_SIZE(given);
-    if (count > BINDINGS_MAX) {
-        PyErr_Format(PyExc_ValueError, "at most %d bindings", BINDINGS_MAX);
+    rows_weights *weights = PyMem_RawCalloc(1, sizeof *weights);
+    if (weights == NULL) {
+        return PyErr_NoMemory();
+    }
+    int code;
+    Py_BEGIN_ALLOW_THREADS
+    code = rows_weigh(r, (int64_t)age, weights);
+    Py_END_ALLOW_THREADS
+    PyObject *list = succeed(self, code) ? weight_list(weights) : NULL;
+    PyMem_RawFree(weights);
+    return list;
+}
+
+static PyObject *
+Rows_choose(PyObject *self, PyObject *const *args, Py_ssize_t count)
+{
+    rows *r = open_rows(self);
+    uint64_t age, below, share;
+    if (r == NULL || !expect(count, 3, "choose") || !tid_from_int(args[0], &age) ||
+        !tid_from_int(args[1], &below) || !tid_from_int(args[2], &share)) {
         return NULL;
     }
-    for (Py_ssize_t i = 0; i < count; i++) {
-        uint64_t value;
-        if (!id_from_int(PyTuple_GET_ITEM(given, i), &value)) {
-            return NULL;
-        }
-        bindings[i] = (int64_t)value;
+    name *names;
+    size_t chosen;
+    int code;
+    Py_BEGIN_ALLOW_THREADS
+    code = rows_choose(r, (int64_t)age, (int)below, (int)share, &names, &chosen);
+    Py_END_ALLOW_THREADS
+    PyObject *packed = succeed(self, code) ? PyBytes_FromStringAndSize(
+                                                 (const char *)names,
+                                                 (Py_ssize_t)(chosen * sizeof *names))
+                                           : NULL;
+    free(names);
+    return packed;
+}
+
+static PyObject *
+Rows_delete_exactly(PyObject *self, PyObject *const *args, Py_ssize_t count)
+{
+    rows *r = open_rows(self);
+    const char *packed;
+    size_t packed_bytes;
+    uint64_t start, rows_max;
+    if (r == NULL || !expect(count, 3, "delete_exactly") ||
+        !state_from(args[0], &packed, &packed_bytes) || !tid_from_int(args[1], &start) ||
+        !tid_from_int(args[2], &rows_max)) {
+        return NULL;
     }
-    int code = rows_scan(r, sql, bindings, (int)count);
-    return succeed(self, code) ? Py_NewRef(Py_None) : NULL;
+    size_t named = packed_bytes / sizeof(name);
+    size_t left = start < named ? named - start : 0;
+    const name *names = (const name *)packed + (named - left);
+    rows_change change = {0};
+    int code;
+    Py_BEGIN_ALLOW_THREADS
+    code = rows_delete_exactly(r, names, left < rows_max ? left : rows_max, &change);
+    Py_END_ALLOW_THREADS
+    return succeed(self, code) ? change_of(&change) : NULL;
+}
+
+static PyObject *
+Rows_scan(PyObject *self, PyObject *arg)
+{
+    rows *r = open_rows(self);
+    uint64_t through;
+    if (r == NULL || !id_from_int(arg, &through)) {
+        return NULL;
+    }
+    return succeed(self, rows_scan(r, (int64_t)through)) ? Py_NewRef(Py_None) : NULL;
 }
 
 static PyObject *
 Rows_scan_next(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
     rows *r = open_rows(self);
-    uint64_t rows_max, bytes_max, age;
-    if (r == NULL || !expect(count, 3, "scan_next") || !tid_from_int(args[0], &rows_max) ||
-        !tid_from_int(args[1], &bytes_max) || !tid_from_int(args[2], &age)) {
+    uint64_t rows_max, bytes_max, age, lowest, highest;
+    if (r == NULL || !expect(count, 5, "scan_next") || !tid_from_int(args[0], &rows_max) ||
+        !tid_from_int(args[1], &bytes_max) || !tid_from_int(args[2], &age) ||
+        !tid_from_int(args[3], &lowest) || !tid_from_int(args[4], &highest)) {
         return NULL;
     }
     Batch *found = make_batch(self);
@@ -1564,7 +1634,8 @@ Rows_scan_next(PyObject *self, PyObject *const *args, Py_ssize_t count)
     bool done;
     int code;
     Py_BEGIN_ALLOW_THREADS
-    code = rows_scan_next(r, rows_max, bytes_max, (int64_t)age, &found->batch, &damaged, &done);
+    code = rows_scan_next(r, rows_max, bytes_max, (int64_t)age, (int)lowest, (int)highest,
+                          &found->batch, &damaged, &done);
     Py_END_ALLOW_THREADS
     if (!succeed(self, code)) {
         Py_DECREF(found);
@@ -1587,7 +1658,10 @@ static PyMethodDef Rows_methods[] = {
     {"insert", FASTCALL(Rows_insert), METH_FASTCALL, NULL},
     {"delete_older", Rows_delete_older, METH_O, NULL},
     {"warm", FASTCALL(Rows_warm), METH_FASTCALL, NULL},
-    {"scan", Rows_scan, METH_VARARGS, NULL},
+    {"weigh", Rows_weigh, METH_O, NULL},
+    {"choose", FASTCALL(Rows_choose), METH_FASTCALL, NULL},
+    {"delete_exactly", FASTCALL(Rows_delete_exactly), METH_FASTCALL, NULL},
+    {"scan", Rows_scan, METH_O, NULL},
     {"scan_next", FASTCALL(Rows_scan_next), METH_FASTCALL, NULL},
     {"scan_end", Rows_scan_end, METH_NOARGS, NULL},
     {"close", Rows_close, METH_NOARGS, NULL},

@@ -25,6 +25,13 @@ static const char *const SQL[ROWS_STATEMENTS] = {
     [ROWS_DELETE_WITNESS] = "DELETE FROM witness WHERE oid = ?1 AND tid < ?2",
 };
 
+static const char SCAN[] =
+    "SELECT record.oid, CAST(record.tid AS INTEGER),"
+    " CAST(ifnull(heat.frequency, record.frequency) AS INTEGER), record.checksum,"
+    " CAST(ifnull(record.state, '') AS BLOB)"
+    " FROM record LEFT JOIN heat ON heat.oid = record.oid WHERE record.tid <= ?1"
+    " ORDER BY record.oid";
+
 enum { OID_COLUMN, TID_COLUMN, FREQUENCY_COLUMN, CHECKSUM_COLUMN, STATE_COLUMN };
 
 void
@@ -282,6 +289,20 @@ rows_delete_older(rows *r, const name *names, size_t count, rows_change *change)
 }
 
 int
+rows_delete_exactly(rows *r, const name *names, size_t count, rows_change *change)
+{
+    int code = SQLITE_OK;
+    for (size_t i = 0; code == SQLITE_OK && i < count; i++) {
+        present old;
+        code = compare(r, names[i].oid, &old);
+        if (code == SQLITE_OK && old.is_there && old.tid == names[i].tid) {
+            code = delete_row(r, names[i].oid, old.state_bytes, change);
+        }
+    }
+    return code;
+}
+
+int
 rows_warm(rows *r, const revision_gain *gains, size_t count, int64_t age, int64_t *warmed)
 {
     int code = SQLITE_OK;
@@ -297,19 +318,27 @@ rows_warm(rows *r, const revision_gain *gains, size_t count, int64_t age, int64_
 }
 
 int
-rows_scan(rows *r, const char *sql, const int64_t *bindings, int count)
+rows_scan(rows *r, int64_t through)
 {
     rows_scan_end(r);
-    int code = r->api->prepare_v3(r->db, sql, -1, 0, &r->scan, NULL);
-    for (int i = 0; code == SQLITE_OK && i < count; i++) {
-        code = r->api->bind_int64(r->scan, i + 1, bindings[i]);
+    int code = r->api->prepare_v3(r->db, SCAN, -1, 0, &r->scan, NULL);
+    return code == SQLITE_OK ? r->api->bind_int64(r->scan, 1, through) : code;
+}
+
+static bool
+is_wanted(rows *r, int64_t age, int lowest, int highest)
+{
+    if (lowest <= 0 && highest >= VALUE_CLASSES - 1) {
+        return true;
     }
-    return code;
+    int value = rows_value_class(r->api->column_int64(r->scan, FREQUENCY_COLUMN), age,
+                                 r->api->column_bytes(r->scan, STATE_COLUMN));
+    return lowest <= value && value <= highest;
 }
 
 int
-rows_scan_next(rows *r, size_t rows_max, size_t bytes_max, int64_t age, batch *found,
-               int64_t *damaged, bool *done)
+rows_scan_next(rows *r, size_t rows_max, size_t bytes_max, int64_t age, int lowest, int highest,
+               batch *found, int64_t *damaged, bool *done)
 {
     int code = SQLITE_OK;
     *done = r->scan == NULL;
@@ -317,7 +346,8 @@ rows_scan_next(rows *r, size_t rows_max, size_t bytes_max, int64_t age, batch *f
            found->states_bytes < bytes_max) {
         code = r->api->step(r->scan);
         if (code == SQLITE_ROW) {
-            code = take(r, r->scan, age, found, damaged);
+            code = is_wanted(r, age, lowest, highest) ? take(r, r->scan, age, found, damaged)
+                                                      : SQLITE_OK;
         }
         else if (code == SQLITE_DONE) {
             *done = true;

@@ -65,17 +65,42 @@ int rows_insert(rows *r, const batch *given, int64_t age, rows_change *change);
  * ascend. */
 int rows_delete_older(rows *r, const name *names, size_t count, rows_change *change);
 
+/* Delete the rows of just these revisions. */
+int rows_delete_exactly(rows *r, const name *names, size_t count, rows_change *change);
+
 /* Add to the frequencies of rows that are still of these revisions. */
 int rows_warm(rows *r, const revision_gain *gains, size_t count, int64_t age, int64_t *warmed);
 
-/* Begin a query for (oid, tid, frequency, checksum, state); what it has been
+/* Begin to read all rows with a tid up to through, by oid; what it has been
  * reading ends. */
-int rows_scan(rows *r, const char *sql, const int64_t *bindings, int count);
+int rows_scan(rows *r, int64_t through);
 
-/* Append rows until there are so many or so many bytes.  *done: no more are left. */
-int rows_scan_next(rows *r, size_t rows_max, size_t bytes_max, int64_t age, batch *found,
-                   int64_t *damaged, bool *done);
+/* Append rows of the value classes from lowest to highest until there are so
+ * many or so many bytes.  *done: no more are left. */
+int rows_scan_next(rows *r, size_t rows_max, size_t bytes_max, int64_t age, int lowest,
+                   int highest, batch *found, int64_t *damaged, bool *done);
 
 void rows_scan_end(rows *r);
+
+/* weigh.c: what a row is worth. */
+
+/* Rows of about one value: how often they were asked for, aged, a byte.  Eight
+ * classes double the value. */
+enum { VALUE_CLASSES = 1024 };
+
+typedef struct {
+    int64_t count[VALUE_CLASSES];
+    int64_t state_bytes[VALUE_CLASSES];
+} rows_weights;
+
+/* frequency: as it is stored. */
+int rows_value_class(int64_t frequency, int64_t age, int64_t state_bytes);
+
+/* All rows by their value.  Reads every page, but no large state. */
+int rows_weigh(rows *r, int64_t age, rows_weights *weights);
+
+/* All rows below a class, and of that class a share of so many in 1024, into an
+ * array that the caller frees. */
+int rows_choose(rows *r, int64_t age, int below, int share, name **names, size_t *count);
 
 #endif

@@ -221,16 +221,25 @@ class Connection:
         except UnicodeDecodeError as exc:
             raise self.malformed(f"a text is damaged: {exc}") from exc
 
-    @contextmanager
-    def bulk(self) -> Iterator[Rows]:
-        """The rows, for work in bulk or in a hurry.  SQLite's faults inside are translated."""
+    @property
+    def bulk_rows(self) -> Rows:
+        """The rows, whose SQLiteErrors are for translate_code()."""
         self._require(self._operation)
         if self._rows is None:
             raise faults.not_ours(self.path, self._operation)
+        return self._rows
+
+    @contextmanager
+    def bulk(self) -> Iterator[Rows]:
+        """The rows, for work in bulk.  SQLite's faults inside are translated."""
         try:
-            yield self._rows
+            yield self.bulk_rows
         except SQLiteError as exc:
-            raise self.translate(faults.of_code(*exc.args)) from exc
+            raise self.translate_code(exc) from exc
+
+    def translate_code(self, exc: SQLiteError) -> CacheFileError:
+        """As translate(), of what the C core met."""
+        return self.translate(faults.of_code(*exc.args))
 
     def checkpoint(self) -> None:
         """Copy what the WAL holds into the file, if that is much.  Outside a transaction."""

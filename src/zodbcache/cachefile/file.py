@@ -86,14 +86,31 @@ class CacheFile:
             self._seen_generation = snapshot.generation
             yield snapshot
 
+    @contextmanager
+    def separate_snapshot(self) -> Iterator[Snapshot]:
+        """As snapshot(), over a connection of its own: for any thread, and for as long as it takes.
+
+        Raises CacheFileError.
+        """
+        connection = self._connect()
+        try:
+            with take_snapshot(connection) as snapshot:
+                yield snapshot
+        finally:
+            self._connection.damaged |= connection.damaged
+            connection.close()
+
     def reader(self) -> RowReader:
         """A reader of single rows, with a connection of its own.  Raises CacheFileError."""
+        return RowReader(self._connect())
+
+    def _connect(self) -> Connection:
         try:
             connection = Connection(self.path, busy_timeout_ms=self._busy_timeout_ms)
         except apsw.Error as exc:
             raise faults.translate(exc, self.path, "open") from exc
         connection.begin_wal()
-        return RowReader(connection)
+        return connection
 
     def advance(
         self,

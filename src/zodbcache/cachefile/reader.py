@@ -18,6 +18,7 @@ from time import monotonic
 from typing import Final
 from typing import NamedTuple
 
+from zodbcache._core._store import SQLiteError
 from zodbcache.cachefile.connection import Connection
 from zodbcache.cachefile.rows import Row
 from zodbcache.cachefile.tier import Tier
@@ -48,7 +49,8 @@ class RowReader:
         self._connection = connection
         self._lock = Lock()
         self._tier: Tier | None = None  # of the open transaction
-        self._begun = self._used = 0.0
+        self._rows = connection.bulk_rows
+        self._stale_at = self._used = 0.0
         self._timer: Timer | None = None
 
     def read(self, oid: int, *, ahead: int = 0) -> Found:
@@ -57,13 +59,15 @@ class RowReader:
         Raises CacheFileError.
         """
         with self._lock:
-            tier = self._snapshot()
+            now = self._used = monotonic()
+            tier = self._tier
+            if tier is None or now >= self._stale_at:
+                tier = self._begin(now)
             try:
-                with self._connection.bulk() as rows:
-                    found, damaged = rows.read(oid, ahead, tier.age)
-            except CacheFileError:
+                found, damaged = self._rows.read(oid, ahead, tier.age)
+            except SQLiteError as exc:
                 self._end()
-                raise
+                raise self._connection.translate_code(exc) from exc
         if damaged:
             logger.warning("Left out %d damaged rows of cache file %s", damaged, self.path)
         return Found(tier.checkpoint, tier.generation, found)
@@ -96,11 +100,8 @@ class RowReader:
         """In a fork's child: let go of what is the parent's, whose threads may hold the lock."""
         self._connection.close()
 
-    def _snapshot(self) -> Tier:
-        """What the file says of itself in the open transaction, a fresh one if need be."""
-        now = self._used = monotonic()
-        if self._tier is not None and now < self._begun + RENEW_SECONDS:
-            return self._tier
+    def _begin(self, now: float) -> Tier:
+        """A fresh transaction; what the file says of itself in it."""
         self._end()
         self._connection.begin_read()
         try:
@@ -108,7 +109,7 @@ class RowReader:
         except CacheFileError:
             self._end()
             raise
-        self._begun = now
+        self._stale_at = now + RENEW_SECONDS
         if self._timer is None:
             self._watch()
         return self._tier

@@ -24,7 +24,6 @@ from zodbcache.cachefile.rows import Name
 from zodbcache.cachefile.rows import Row
 from zodbcache.cachefile.tier import Tier
 from zodbcache.cachefile.tier import read_tier
-from zodbcache.cachefile.trim import CLASSIFIED
 from zodbcache.cachefile.trim import classes
 from zodbcache.interfaces import IFileSnapshot
 
@@ -33,23 +32,7 @@ logger = logging.getLogger(__name__)
 _BATCH_ROWS: Final = 500
 _BATCH_BYTES: Final = 512 * 1024
 
-_ALL: Final = (
-    "SELECT record.oid, CAST(record.tid AS INTEGER),"
-    " CAST(ifnull(heat.frequency, record.frequency) AS INTEGER), record.checksum,"
-    " CAST(ifnull(record.state, '') AS BLOB)"
-    " FROM record LEFT JOIN heat ON heat.oid = record.oid WHERE record.tid <= ?1"
-    " ORDER BY record.oid"
-)
-_SOME: Final = (
-    f"WITH chosen AS (SELECT oid, tid FROM ({CLASSIFIED})"
-    " WHERE tid <= ?2 AND class BETWEEN ?3 AND ?4)"
-    " SELECT record.oid, CAST(record.tid AS INTEGER),"
-    " CAST(ifnull(heat.frequency, record.frequency) AS INTEGER), record.checksum,"
-    " CAST(ifnull(record.state, '') AS BLOB)"
-    " FROM chosen CROSS JOIN record ON record.oid = chosen.oid"
-    " LEFT JOIN heat ON heat.oid = record.oid"
-)
-_HIGHEST: Final = 2**31
+_LAST_CLASS: Final = 1023
 
 
 @implementer(IFileSnapshot)
@@ -90,8 +73,8 @@ class Snapshot:
         """
         self._require_open()
         left_bytes = limit_bytes
-        for sql, bindings in self._queries(through, limit_bytes):
-            for batch in self._scan(sql, bindings):
+        for lowest, highest in self._ranges(limit_bytes):
+            for batch in self._scan(through, lowest, highest):
                 left_bytes -= batch.state_bytes
                 if left_bytes < 0:
                     yield _first(batch, batch.state_bytes + left_bytes)
@@ -117,14 +100,14 @@ class Snapshot:
                 self._connection.path,
             )
 
-    def _queries(self, through: int, limit_bytes: int) -> Iterator[tuple[str, tuple[int, ...]]]:
-        """What to read: all that is worth more than some value, then some rows at it."""
+    def _ranges(self, limit_bytes: int) -> Iterator[tuple[int, int]]:
+        """What to read: all that is worth more than some class, then some rows of it."""
         if self.state_bytes <= limit_bytes:
-            yield _ALL, (through,)
+            yield 0, _LAST_CLASS
             return
         last = self._last_class(limit_bytes)
-        yield _SOME, (self._tier.age, through, last + 1, _HIGHEST)
-        yield _SOME, (self._tier.age, through, last, last)
+        yield last + 1, _LAST_CLASS
+        yield last, last
 
     def _last_class(self, limit_bytes: int) -> int:
         """The class with which the states, from the most valuable on, pass *limit_bytes*."""
@@ -133,17 +116,20 @@ class Snapshot:
             total_bytes += one.state_bytes
             if total_bytes > limit_bytes:
                 return one.value
-        return -_HIGHEST
+        return 0
 
-    def _scan(self, sql: str, bindings: tuple[int, ...]) -> Iterator[Batch]:
+    def _scan(self, through: int, lowest: int, highest: int) -> Iterator[Batch]:
         """A column of the wrong type becomes some number or some bytes, and does not fit."""
+        age = self._tier.age
         with self._connection.bulk() as rows:
-            rows.scan(sql, bindings)
+            rows.scan(through)
         done = False
         while not done:
             self._require_open()
             with self._connection.bulk() as rows:
-                batch, damaged, done = rows.scan_next(_BATCH_ROWS, _BATCH_BYTES, self._tier.age)
+                batch, damaged, done = rows.scan_next(
+                    _BATCH_ROWS, _BATCH_BYTES, age, lowest, highest
+                )
             self.skipped += damaged
             yield batch
 

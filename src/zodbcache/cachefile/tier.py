@@ -18,9 +18,6 @@ _NUMBERS: Final = Struct(">5q")
 #: What a row costs beside its state: the columns, the cell and the unused part of its page.
 ROW_OVERHEAD_BYTES: Final = 40
 
-#: The memory tier counts reads up to this.
-MAX_FREQUENCY: Final = 15
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tier:

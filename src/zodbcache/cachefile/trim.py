@@ -15,14 +15,12 @@ management techniques for web proxy caches", 2000.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 from typing import NamedTuple
 
 from zodbcache.cachefile.connection import Connection
-from zodbcache.cachefile.tier import MAX_FREQUENCY
 from zodbcache.cachefile.tier import ROW_OVERHEAD_BYTES
 from zodbcache.cachefile.tier import Tier
 from zodbcache.cachefile.tier import read_tier
@@ -38,25 +36,12 @@ _STEP_PAGES: Final = 256
 _FREE_PERCENT: Final = 15
 _FREE_TARGET_PERCENT: Final = 10
 
-#: Of the last class that goes, only the rows whose checksum has one of the first
-#: so many of 1024 remainders: an even choice by no order that means anything.
 _SHARES: Final = 1024
-
-_WEIGHED: Final = f"""\
-SELECT record.oid, record.tid, record.checksum, octet_length(record.state) AS size,
-    min(ifnull(heat.frequency, record.frequency) - ?1, {MAX_FREQUENCY}) AS frequency
-FROM record LEFT JOIN heat ON heat.oid = record.oid"""
-
-_CLASS: Final = f"""\
-CAST(floor(8 * log2(iif(frequency >= 0, frequency + 1.0, 1.0 / (1 - frequency))
-    / (size + {ROW_OVERHEAD_BYTES}))) AS INTEGER)"""
-
-CLASSIFIED: Final = f"SELECT oid, tid, checksum, size, {_CLASS} AS class FROM ({_WEIGHED})"
-"""The rows with their class; ``?1`` is the tier's age.  Eight classes double the value."""
+_NAME_BYTES: Final = 16
 
 
 class ValueClass(NamedTuple):
-    """All rows of about one value."""
+    """All rows of about one value; eight classes double it."""
 
     value: int
     row_count: int
@@ -69,13 +54,8 @@ class ValueClass(NamedTuple):
 
 def classes(connection: Connection, tier: Tier) -> list[ValueClass]:
     """The rows by value, the least first.  Reads every page, but no large state."""
-    found = connection.rows(  # one row, since each costs a wait for the GIL
-        "SELECT json_group_array(json_array(class, count, bytes)) FROM ("
-        f"SELECT class, count(*) AS count, sum(size) AS bytes FROM ({CLASSIFIED})"
-        " GROUP BY class ORDER BY class)",
-        (tier.age,),
-    )
-    return [ValueClass(*one) for one in json.loads(found[0][0])]
+    with connection.bulk() as rows:
+        return [ValueClass(*one) for one in rows.weigh(tier.age)]
 
 
 def trim(connection: Connection, *, limit_bytes: int, pause: Callable[[], object]) -> int:
@@ -87,28 +67,23 @@ def trim(connection: Connection, *, limit_bytes: int, pause: Callable[[], object
     with connection.transaction("trim", write=False):
         tier = read_tier(connection)
         is_full = tier.size_bytes > limit_bytes
-        if is_full:
-            last = _choose(connection, tier, limit_bytes * _TARGET_PERCENT // 100)
+        victims = _choose(connection, tier, limit_bytes) if is_full else b""
+    for start in range(0, len(victims) // _NAME_BYTES, STEP_ROWS):
+        trimmed += _delete(connection, tier, victims, start)
+        pause()
     if is_full:
-        for first in range(1, last + 1, STEP_ROWS):
-            trimmed += _delete(connection, tier, first, first + STEP_ROWS - 1)
-            pause()
         _grow_older(connection, tier)
     while _shrink(connection):
         pause()
     return trimmed
 
 
-def _choose(connection: Connection, tier: Tier, target_bytes: int) -> int:
-    """Note whom to delete in a table of this connection; return how many."""
-    threshold, share = _threshold(classes(connection, tier), tier.size_bytes - target_bytes)
-    connection.run("DROP TABLE IF EXISTS temp.victim")
-    connection.run("CREATE TEMP TABLE victim(number INTEGER PRIMARY KEY, oid INTEGER, tid INTEGER)")
-    return connection.run(
-        f"INSERT INTO temp.victim(oid, tid) SELECT oid, tid FROM ({CLASSIFIED})"
-        " WHERE class < ?2 OR (class = ?2 AND checksum % ?3 < ?4)",
-        (tier.age, threshold, _SHARES, share),
-    )
+def _choose(connection: Connection, tier: Tier, limit_bytes: int) -> bytes:
+    """Whom to delete: the rows below a class, and by their checksums a share of that class."""
+    target_bytes = limit_bytes * _TARGET_PERCENT // 100
+    below, share = _threshold(classes(connection, tier), tier.size_bytes - target_bytes)
+    with connection.bulk() as rows:
+        return rows.choose(tier.age, below, share)
 
 
 def _threshold(found: list[ValueClass], excess_bytes: int) -> tuple[int, int]:
@@ -121,37 +96,23 @@ def _threshold(found: list[ValueClass], excess_bytes: int) -> tuple[int, int]:
     return found[-1].value if found else 0, _SHARES
 
 
-_CHOSEN: Final = "SELECT oid, tid FROM temp.victim WHERE number BETWEEN ? AND ?"
-
-
-def _delete(connection: Connection, planned: Tier, first: int, last: int) -> int:
-    """Delete the chosen rows of these numbers that are as they were."""
+def _delete(connection: Connection, planned: Tier, victims: bytes, start: int) -> int:
+    """Delete some of those rows that are as they were."""
     with connection.transaction("trim", write=True):
         tier = read_tier(connection)
         if tier.generation != planned.generation:
             return 0
-        chosen = f"FROM record WHERE (oid, tid) IN ({_CHOSEN})"
-        state_bytes = connection.rows(
-            f"SELECT ifnull(sum(octet_length(state)), 0) {chosen}", (first, last)
-        )[0][0]
-        deleted = connection.run(f"DELETE {chosen}", (first, last))
-        connection.run(
-            f"DELETE FROM heat WHERE oid IN (SELECT oid FROM ({_CHOSEN}))"
-            " AND oid NOT IN (SELECT oid FROM record)",
-            (first, last),
-        )
-        left = {
-            "row_count": tier.row_count - deleted,
-            "state_bytes": tier.state_bytes - state_bytes,
-        }
-        update_tier(connection, replace(tier, **left))
+        with connection.bulk() as rows:
+            deleted, row_count, state_bytes = rows.delete_exactly(victims, start, STEP_ROWS)
+        row_count += tier.row_count
+        state_bytes += tier.state_bytes
+        update_tier(connection, replace(tier, row_count=row_count, state_bytes=state_bytes))
     connection.checkpoint()
     return deleted
 
 
 def _grow_older(connection: Connection, planned: Tier) -> None:
     with connection.transaction("trim", write=True):
-        connection.run("DROP TABLE temp.victim")
         tier = read_tier(connection)
         if (tier.generation, tier.age) == (planned.generation, planned.age):
             update_tier(connection, replace(tier, age=tier.age + 1))
