@@ -25,6 +25,7 @@ from zodbcache.cachefile import faults
 from zodbcache.cachefile import schema
 from zodbcache.cachefile.connection import Connection
 from zodbcache.cachefile.merge import empty
+from zodbcache.cachefile.mounts import warn_of_network
 from zodbcache.cachefile.tier import read_tier
 from zodbcache.errors import CacheFileError
 
@@ -57,6 +58,7 @@ def open_usable(directory: str, *, identity: str, prefix: str, busy_timeout_ms: 
     or when the moment is bad.
     """
     files.create_directory(directory)
+    warn_of_network(directory)
     path = directory
     for sequence in range(NAMES_TRIED):
         name = file_name(identity=identity, prefix=prefix, sequence=sequence)
