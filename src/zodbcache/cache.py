@@ -12,6 +12,7 @@ from zodbcache.caretaker import Caretaker
 from zodbcache.config import CacheOptions
 from zodbcache.feeds import CatchUp
 from zodbcache.feeds import catch_up_for
+from zodbcache.forking import call_after_fork
 from zodbcache.invalidations import InvalidationLog
 from zodbcache.persistence import Persistence
 from zodbcache.store import MemoryStore
@@ -52,8 +53,12 @@ class ProcessCache:
         self.writer = WriteBehind(self.persistence, self.store, options.cache_write_seconds)
         self._on_clear = on_clear
         self._closed = False
-        self.pid = os.getpid()
+        self._begin_in_child()
+        call_after_fork(self._begin_in_child)
         _living.add(self)
+
+    def _begin_in_child(self) -> None:
+        self.pid = os.getpid()
 
     def stats(self) -> dict[str, float]:
         """Counters since the storage was opened, sizes now in bytes, and the ratio of hits."""

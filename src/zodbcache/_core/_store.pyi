@@ -151,3 +151,6 @@ class Rows:
 
 def checksum(oid: int, tid: int, state: bytes, /) -> int:
     """CRC-32 over oid and tid, 8 signed big-endian bytes each, then the state."""
+
+def keep(object: object, /) -> None:
+    """Never free it, not even when the interpreter ends."""

@@ -1696,7 +1696,15 @@ module_checksum(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t c
     return PyLong_FromUnsignedLong(rows_checksum(oid, tid, state, state_bytes));
 }
 
+static PyObject *
+module_keep(PyObject *Py_UNUSED(module), PyObject *object)
+{
+    Py_INCREF(object);
+    Py_RETURN_NONE;
+}
+
 static PyMethodDef module_methods[] = {
+    {"keep", module_keep, METH_O, NULL},
     {"checksum", FASTCALL(module_checksum), METH_FASTCALL, NULL},
     {NULL, NULL, 0, NULL},
 };

@@ -41,10 +41,6 @@ _SIBLINGS: Final = ("-wal", "-shm")
 
 _INCREMENTAL: Final = 2
 
-#: Connections inherited through fork() end up here and are never closed: to
-#: close one in the child could take the parent's locks away.
-_inherited: list[tuple[apsw.Connection, Rows | None]] = []
-
 FileIdentity = tuple[tuple[int, int], ...]
 
 
@@ -295,7 +291,8 @@ class Connection:
         if sqlite is None:
             return
         if os.getpid() != self._owner_pid:
-            _inherited.append((sqlite, rows))
+            # To close it here could take the parent's locks away, or its WAL.
+            _store.keep(sqlite)
             return
         self._operation = "close"
         if rows is not None:
