@@ -38,10 +38,8 @@ from __future__ import annotations
 import argparse
 import contextlib
 import gc
-import importlib
 import itertools
 import json
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -61,6 +59,8 @@ from report import print_table
 from rounds import Results
 from rounds import Round
 from rounds import add_arguments
+from rounds import import_all
+from rounds import importable_modules
 from rounds import measure_rounds
 from rounds import run_script
 from rounds import save
@@ -168,8 +168,7 @@ def read_first(connection: Any) -> None:
 
 def work(job: dict[str, Any]) -> dict[str, Any]:
     """Restart once; return the seconds of each phase, and what was imported."""
-    for name in job["modules"]:
-        importlib.import_module(name)
+    import_all(job["modules"])
     gc.collect()
     times = [time.perf_counter()]
     with connected(Place(*job["place"]), job["kind"]) as connection:
@@ -197,12 +196,6 @@ def check(kind: str, hits: int, misses: int) -> None:
         assert misses == 0, (hits, misses)
     if kind == "none":  # but for the root, read while opening
         assert hits == 2, (hits, misses)
-
-
-def importable_modules() -> list[str]:
-    """Those imported, that others can import by their names."""
-    specs = {name: getattr(module, "__spec__", None) for name, module in sys.modules.items()}
-    return sorted(name for name, spec in specs.items() if spec is not None and spec.name == name)
 
 
 def scenario(kind: str, count: int) -> str:

@@ -80,6 +80,30 @@ def tidy(dsn: str) -> None:
     _execute(dsn, "VACUUM ANALYZE", "CHECKPOINT")
 
 
+def store_states(dsn: str, count: int) -> None:
+    """Put the states of the oids from 1 to *count* into the empty database of *dsn*.
+
+    They are no pickles, and are to be read from RelStorage, not from ZODB.
+    """
+    import psycopg2
+    from workloads import STATE_BYTES
+    from workloads import TID
+    from workloads import state_of
+
+    relstorage(dsn, LITTLE_MB).close()  # makes the tables
+    with (
+        contextlib.closing(psycopg2.connect(dsn)) as connection,
+        connection,
+        connection.cursor() as cursor,
+    ):
+        cursor.execute(
+            "INSERT INTO object_state (zoid, tid, state_size, state)"
+            " SELECT oid, %s, %s, int8send(oid) || %s FROM generate_series(1, %s::bigint) oid",
+            (TID, STATE_BYTES, state_of(0)[8:], count),
+        )
+    tidy(dsn)
+
+
 def _execute(dsn: str, *statements: str) -> None:
     import psycopg2
 
@@ -95,24 +119,24 @@ def _execute(dsn: str, *statements: str) -> None:
 
 def open_plain(place: Place) -> Any:
     """No cache that is worth the name: little, and emptied before each read."""
-    return _database(_relstorage(place.dsn, LITTLE_MB))
+    return _database(relstorage(place.dsn, LITTLE_MB))
 
 
 def open_with_own_memory(place: Place) -> Any:
     """RelStorage's own cache, in memory."""
-    return _database(_relstorage(place.dsn, place.cache_mb))
+    return _database(relstorage(place.dsn, place.cache_mb))
 
 
 def open_with_own_file(place: Place) -> Any:
     """RelStorage's own cache, filled from its file."""
-    return _database(_relstorage(place.dsn, place.cache_mb, Path(place.directory) / "relstorage"))
+    return _database(relstorage(place.dsn, place.cache_mb, Path(place.directory) / "relstorage"))
 
 
 def open_in_memory(place: Place) -> Any:
     """This cache, in memory."""
     import zodbcache
 
-    base = _relstorage(place.dsn, LITTLE_MB)
+    base = relstorage(place.dsn, LITTLE_MB)
     return _database(zodbcache.wrap(base, cache_local_mb=place.cache_mb))
 
 
@@ -120,13 +144,13 @@ def open_restarted(place: Place) -> Any:
     """This cache, over its file."""
     import zodbcache
 
-    base = _relstorage(place.dsn, LITTLE_MB)
+    base = relstorage(place.dsn, LITTLE_MB)
     directory = str(Path(place.directory) / "zodbcache")
     options = {"cache_local_mb": place.cache_mb, "cache_local_dir": directory}
     return _database(zodbcache.wrap(base, **options))
 
 
-def _relstorage(dsn: str, cache_mb: float, cache_directory: Path | None = None) -> Any:
+def relstorage(dsn: str, cache_mb: float, cache_directory: Path | None = None) -> Any:
     from relstorage.adapters.postgresql import PostgreSQLAdapter
     from relstorage.options import Options
     from relstorage.storage import RelStorage
@@ -147,13 +171,18 @@ def _database(storage: Any) -> Any:
 
 
 def confirmed(database: Any) -> Any:
-    """Wait until this cache has compared its file with the database, as it does at open."""
+    """The database, once this cache has compared its file with it, as it does at open."""
+    wait_until_confirmed(database.storage)
+    return database
+
+
+def wait_until_confirmed(storage: Any) -> None:
+    """Until nobody competes with what is to be timed.  The file, if there is one, agrees."""
     deadline = time.monotonic() + CONFIRM_TIMEOUT_S
-    while not database.storage._cache.persistence.is_settled:
+    while not storage._cache.persistence.is_settled:
         assert time.monotonic() < deadline, "the file is not confirmed"
         time.sleep(0.0005)
-    database.storage._caretaker.wait()  # until nobody competes with what is to be timed
-    return database
+    storage._caretaker.wait()
 
 
 class Loads(NamedTuple):

@@ -10,6 +10,7 @@ The results are kept in pyperf's format all the same.
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import random
 import statistics
@@ -83,6 +84,18 @@ def run_script(script: str, job: dict[str, Any]) -> Any:
         text=True,
     )
     return json.loads(done.stdout)
+
+
+def importable_modules() -> list[str]:
+    """Those imported, that others can import by their names."""
+    specs = {name: getattr(module, "__spec__", None) for name, module in sys.modules.items()}
+    return sorted(name for name, spec in specs.items() if spec is not None and spec.name == name)
+
+
+def import_all(modules: Sequence[str]) -> None:
+    """So that it is not timed."""
+    for name in modules:
+        importlib.import_module(name)
 
 
 def save(benchmarks: Sequence[pyperf.Benchmark], path: Path) -> None:

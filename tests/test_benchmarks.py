@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import logging
+import statistics
 import sys
+import threading
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,11 +19,16 @@ for _module in ("cachebox", "cachetools", "lru", "psutil", "pyperf", "relstorage
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 sys.path.insert(0, str(BENCHMARKS))
 
+import bench_file  # noqa: E402
 import bench_memory  # noqa: E402
 import bench_store  # noqa: E402
 import bench_threads  # noqa: E402
+import bench_workers  # noqa: E402
+import bench_write_behind  # noqa: E402
 import bench_zodb  # noqa: E402
+import filed  # noqa: E402
 import report  # noqa: E402
+import rounds  # noqa: E402
 import workloads  # noqa: E402
 
 KEYS = 3000
@@ -130,3 +139,170 @@ def test_every_thread_reads_its_share(make: Any) -> None:
     rounds = bench_threads.THREADS
     assert len(bench_threads.ratios(read, keys, pairs=2, rounds=rounds)) == 2
     assert hits() in (0, 10 * (rounds + 2 * 2 * rounds))
+
+
+# The file.
+
+FEW = 1000
+
+
+@pytest.fixture
+def unsettled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody waits for the disk."""
+    monkeypatch.setattr(bench_file, "settle", lambda: None)
+
+
+@pytest.mark.usefixtures("unsettled")
+@pytest.mark.parametrize("kind", bench_file.SAVE)
+def test_file_timings(kind: str, tmp_path: Path) -> None:
+    """That every state is written, and comes back, is asserted inside."""
+    for question in bench_file.QUESTIONS.values():
+        if kind in question.timings:
+            times = question.timings[kind](tmp_path, FEW)
+            assert times
+            assert all(seconds > 0 for seconds in times.values())
+
+
+@pytest.mark.usefixtures("unsettled")
+@pytest.mark.parametrize("kind", bench_file.SAVE)
+def test_what_did_not_come_back_is_noticed(kind: str, tmp_path: Path) -> None:
+    bench_file.SAVE[kind](tmp_path, FEW - 1)
+    with pytest.raises(AssertionError):
+        bench_file.QUESTIONS["restore"].timings[kind](tmp_path, FEW)
+
+
+def test_files_are_timed_in_other_processes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = bench_file.ask(bench_file.Places(tmp_path), "open", [0.3, 0.6], rounds=1)
+    assert len(found.rounds) == 1
+    assert set(found.names) == {
+        f"{kind}, {size}, open, first hit"
+        for kind in bench_file.QUESTIONS["open"].timings
+        for size in ("0.3 MB", "0.6 MB")
+    }
+    bench_file.report({"open": found})
+    printed = capsys.readouterr().out
+    assert "0.6 MB: open, first hit: of the time for 0.3 MB" in printed
+
+
+def test_goals_of_saving_and_restoring(capsys: pytest.CaptureFixture[str]) -> None:
+    whats = {
+        "save": dict.fromkeys(bench_file.SAVE, (bench_file.ALL_NEW, bench_file.NOTHING_NEW)),
+        "restore": dict.fromkeys(bench_file.SAVE, (bench_file.RESTORE,)),
+    }
+    bench_file.report(
+        {
+            question: rounds.Results(
+                [[{f"{kind}, 1 MB, {what}": 0.1 for kind in kinds for what in kinds[kind]}]]
+            )
+            for question, kinds in whats.items()
+        }
+    )
+    printed = capsys.readouterr().out
+    for goal in (
+        "save, all new: of RelStorage's time",
+        "save, all new: of the flat file's time",
+        "save, nothing new: ms",
+        "restore: of RelStorage's time",
+    ):
+        assert f"1 MB: {goal}" in printed
+
+
+# The file, written in the background.
+
+
+def test_threads_while_the_file_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(bench_write_behind, "HOT_OBJECTS", 200)
+    times = bench_write_behind.time_threads(tmp_path, 4, FEW, seconds=0.05)
+    assert all(seconds > 0 for seconds in times.values())
+    times |= {name.replace("4 threads", "1 thread"): times[name] for name in times}
+    bench_write_behind.report(rounds.Results([[times]]), [])
+    printed = capsys.readouterr().out
+    for goal in ("of the throughput without", "rows/s", "the longest transaction, ms"):
+        assert f"4 threads: {goal}" in printed
+
+
+def test_killed_under_load(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(bench_write_behind, "EARLIER_SECONDS", 0.1)
+    survival = bench_write_behind.kill_loaded(tmp_path, rate=5000, busy=0, seconds=0.3)
+    assert survival.cached > bench_write_behind.HOT_BESIDE
+    assert 0 <= survival.share <= 1
+    bench_write_behind.report(None, [survival])
+    assert "killed: still a hit, at worst" in capsys.readouterr().out
+
+
+# The file of several workers.
+
+
+def test_workers_stop(capsys: pytest.CaptureFixture[str]) -> None:
+    stopping = bench_workers.Stopping(None, workers=2, count=FEW)
+    (found,) = rounds.measure_rounds(stopping.scenarios, stopping.measure, 1)
+    assert all(seconds > 0 for seconds in found.values())
+    for kind in bench_workers.STOPS:
+        for how in (bench_workers.AT_ONCE, bench_workers.ALONE):
+            (loss,) = stopping.losses[f"{kind}, {how}"]
+            assert loss.written <= 1
+    assert stopping.losses["zodbcache, at once"] == [bench_workers.Loss([], 1.0)]
+    results = rounds.Results([[found]])
+    bench_workers.report(bench_workers.Answers(stop=(results, stopping.losses)))
+    printed = capsys.readouterr().out
+    for goal in ("the last, of the time alone", "failures", "rows written"):
+        assert f"stopping at once: {goal}" in printed
+
+
+def test_a_worker_that_fails_is_counted() -> None:
+    def close() -> None:
+        logging.getLogger("zodbcache").warning("the disk is %s", "full")
+        raise OSError("no")
+
+    stopped = bench_workers.stop(threading.Barrier(1), close)
+    assert stopped.failures == ["the disk is full", "OSError('no')"]
+
+
+@pytest.mark.parametrize("file_times", [1, 2])
+def test_hottest_of_a_full_file(file_times: int, tmp_path: Path) -> None:
+    """That the file is full is asserted inside."""
+    assert 0 <= bench_workers.hottest_of_cache(tmp_path, 1.0, file_times) <= 1
+
+
+def test_hottest_of_the_peer(tmp_path: Path) -> None:
+    assert 0 <= bench_workers.hottest_of_own(tmp_path, 1.0) <= 1
+
+
+def test_workers_share(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(bench_workers, "SHARERS", 2)
+    sizes = bench_workers.Sizes(1.0, 2.0, objects=FEW, requests=FEW, a_second=1e9)
+    found = bench_workers.ask_sharing(None, sizes)
+    for reads in found.values():
+        assert reads.hits + reads.misses == FEW
+    assert found[bench_workers.ONE_PROCESS].file == 0
+    bench_workers.report(bench_workers.Answers(hottest={"zodbcache": 1.0}, sharing=found))
+    printed = capsys.readouterr().out
+    assert "sharing: hits, of one process'" in printed
+    assert "the hottest tenth, zodbcache" in printed
+
+
+def test_popular_objects_are_asked_for_more_often() -> None:
+    sizes = bench_workers.Sizes.of(0.001)
+    asked = Counter(oid for number in range(10) for oid in bench_workers.popular(sizes, number))
+    assert set(asked) <= set(range(1, sizes.objects + 1))
+    (_, most), *_ = asked.most_common()
+    assert most > 20 * statistics.median(asked.values())
+    assert len(asked) > sizes.objects / 2
+    assert bench_workers.PRIME % sizes.objects  # or else all would be one object
+
+
+def test_where_reads_come_from(tmp_path: Path) -> None:
+    with filed.open_cache(tmp_path, 1, cache_write_seconds=0) as storage:
+        filed.load_all(storage, range(1, 4 * FEW))
+        assert filed.reads_of(storage) == filed.Reads(0, 0, 4 * FEW - 1)
+        storage._cache.persistence.save()
+        kept = filed.in_memory(storage, range(1, 4 * FEW))
+        assert 0 < kept == storage.cache_stats()["entries"]
+        written = filed.rows_in(tmp_path)
+        assert written == storage.cache_stats()["file_writes"] >= kept

@@ -18,6 +18,7 @@ ROOT = Path(__file__).parents[1]
 for _path in (ROOT / "benchmarks", ROOT):
     sys.path.insert(0, str(_path))
 
+import bench_file_hits  # noqa: E402
 import bench_relstorage  # noqa: E402
 import bench_restart  # noqa: E402
 import postgresql  # noqa: E402
@@ -179,6 +180,29 @@ def test_nothing_is_imported_after_the_clock_has_started(
     assert "relstorage.adapters.postgresql" in learnt
     job["modules"] = learnt
     assert rounds.run_script(bench_restart.__file__, job)["modules"] == learnt
+
+
+# bench_file_hits
+
+
+def test_hits_in_the_file(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Where every load comes from is asserted inside."""
+    monkeypatch.setattr(bench_file_hits, "LOADS", 200)
+    monkeypatch.setattr(bench_file_hits, "FROM_FILE_MIN", 0.5)  # the memory has a quarter
+    with bench_file_hits.serving(12_000) as place:
+        found = rounds.Results([bench_file_hits.work({"place": place, "rounds": 1})])
+        assert found.names == list(bench_file_hits.SCENARIOS)
+        monkeypatch.setattr(bench_file_hits, "FROM_FILE_MIN", 1)
+        with contextlib.ExitStack() as stack, pytest.raises(AssertionError):
+            readers = bench_file_hits.Readers(place, stack)
+            for _ in range(2):  # the second time they are in memory
+                readers.file(range(1, 201))
+    bench_file_hits.report(found)
+    printed = capsys.readouterr().out
+    assert "file: us" in printed
+    assert "file: faster than PostgreSQL" in printed
 
 
 # PostgreSQL

@@ -118,7 +118,7 @@ class ProcessCache:
             self.caretaker.stop()
             self.writer.stop()
             self.writer.warm()
-            self.persistence.save()
+            self.persistence.save_all()
             self.persistence.tidy()
             self.persistence.close()
             self.store.clear()

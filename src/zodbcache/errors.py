@@ -33,11 +33,19 @@ class CacheFileError(ZODBCacheError):
     """The cache file could not be used for *operation*.
 
     *recoverable*: True when trying again later may succeed (a lock, a full
-    disk), False when this file is lost to this process.
+    disk), False when this file is lost to this process.  *busy*: somebody else
+    holds it just now.
     """
 
     def __init__(
-        self, path: str, operation: str, *, cause: str, remedy: str, recoverable: bool
+        self,
+        path: str,
+        operation: str,
+        *,
+        cause: str,
+        remedy: str,
+        recoverable: bool,
+        busy: bool = False,
     ) -> None:
         super().__init__(path, operation, cause, remedy, recoverable)
         self.path = path
@@ -45,6 +53,7 @@ class CacheFileError(ZODBCacheError):
         self.cause = cause
         self.remedy = remedy
         self.recoverable = recoverable
+        self.busy = busy
 
     def __str__(self) -> str:
         return f"Cannot {self.operation} the cache file {self.path}: {self.cause}. {self.remedy}"

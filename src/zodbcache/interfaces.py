@@ -115,7 +115,7 @@ class IStore(Interface):
         """
 
     def return_unsaved(oids: bytes, start: int):
-        """Those from the *start*-th on were not packed after all."""
+        """The file has not got those from the *start*-th on, be they packed or not."""
 
     def pack(oids: bytes, start: int, through: int, bytes_max: int):
         """Hand over unsaved revisions of *oids* with ``tid <= through``, as saved.
@@ -123,9 +123,6 @@ class IStore(Interface):
         From the *start*-th oid until their states have *bytes_max*.  Returns a
         Batch and the position after it.
         """
-
-    def mark_batch_unsaved(batch):
-        """The file has not got this Batch."""
 
     def mark_unsaved():
         """The file has none of the revisions any more."""
@@ -372,9 +369,9 @@ class ICacheFile(Interface):
         *through*: the tid through which the caller has proven *rows* and
         knows all changes.  *generation*: the one the caller's knowledge is
         of.  *names_since*: ``f(tid)`` as IInvalidationLog.names_since.
-        *rows*: a Batch, or an iterable of ``(oid, tid, frequency, state)``, oids
-        ascending, every ``tid <= through``.  *witnesses*: list of ``(oid, tid)``.
-        Writes nothing when the file is ahead of *through* or of another
+        *rows*: an iterable of Batches, or of ``(oid, tid, frequency, state)``, oids
+        ascending, every ``tid <= through``; consumed under the file's lock.
+        *witnesses*: list of ``(oid, tid)``.  Writes nothing when the file is ahead of *through* or of another
         generation.  Returns the outcome.
         """
 

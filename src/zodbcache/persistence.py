@@ -12,6 +12,8 @@ import logging
 import os
 import struct
 from collections.abc import Callable
+from collections.abc import Iterable
+from collections.abc import Iterator
 from threading import Event
 from threading import Lock
 from time import monotonic
@@ -55,11 +57,20 @@ OID_BYTES = 8
 SAVE_BYTES = 2_000_000
 """Of states that go into the file in one transaction: some ten thousand objects."""
 
+PACK_BYTES = 1_000_000
+"""Of states that are copied under one hold of the GIL."""
+
 HEAT_SLOTS = 5000
 """So many slots of the memory's table are searched for hot revisions under one hold of the GIL."""
 
 GAINS_AT_ONCE = 5000
 """Frequencies that are raised in one transaction."""
+
+CLOSE_BYTES = 64_000_000
+"""Likewise, when the process ends."""
+
+LOCKED_SECONDS = 60.0
+"""A file that others hold for so long is worth a warning; a process that ends waits for it."""
 
 RETRY_SECONDS = (1.0, 60.0)
 """How long a file that failed is left alone: at first, and at most."""
@@ -113,6 +124,7 @@ class Persistence:
         self._retry_at: float | None = None  # when a file that failed is opened again
         self._retry_seconds = RETRY_SECONDS[0]
         self._complaint = ""  # the last warning, not to be repeated
+        self._locked_since = 0.0  # since when others have held it; 0: they do not
         self._failed: CacheFileError | None = None  # what a reader met
         self._begin()
         if options.cache_local_dir is not None:
@@ -332,8 +344,11 @@ class Persistence:
             return False
         if is_whole:
             self._log.note(witnesses)
-            if self._log.names_since(checkpoint):
-                self._advance(file, Batch([]))
+            try:
+                if self._log.names_since(checkpoint):
+                    self._advance(file, (), history, self._log.end)
+            except (_OtherHistory, _Gap):
+                return False
         else:  # what came between was another history's
             self._reset(file)
             self._store.mark_unsaved()
@@ -450,12 +465,15 @@ class Persistence:
         """Bring no more rows back: the storage closes."""
         self._closing = True
 
-    def save(self, pause: Callable[[], bool] = lambda: False) -> int:
+    def save(
+        self, pause: Callable[[], bool] = lambda: False, *, bytes_at_once: int = SAVE_BYTES
+    ) -> int:
         """Write what the file lacks, and raise its checkpoint to the log's end.
 
         *pause*: called between two transactions; what is left is for the next
-        time if it returns True.  Returns the checkpoint through which the file
-        knows what changed; 0 if it was not written.
+        time if it returns True.  *bytes_at_once*: of states in a transaction.
+        Returns the checkpoint through which the file knows what changed; 0 if
+        not all was written.
         """
         oids, position, checkpoint = b"", -1, 0
         try:
@@ -465,75 +483,93 @@ class Persistence:
                         return 0
                     if position < 0:
                         oids, position = self._store.take_unsaved(), 0
-                    position, checkpoint = self._save_some(oids, position)
+                    position, checkpoint = self._save_some(oids, position, bytes_at_once)
                 if not checkpoint or pause():
                     break
         finally:
-            if position * OID_BYTES < len(oids):
-                self._store.return_unsaved(oids, max(position, 0))
+            self._store.return_unsaved(oids, max(position, 0))
         return checkpoint
 
     @property
     def _is_usable(self) -> bool:
         return self._file is not None and self.is_settled and os.getpid() == self._pid
 
-    def _save_some(self, oids: bytes, position: int) -> tuple[int, int]:
-        """One transaction; the position after it, and the checkpoint or 0."""
+    def _save_some(self, oids: bytes, position: int, bytes_max: int) -> tuple[int, int]:
+        """One transaction; the position after it, and the checkpoint, 0 if nothing was written."""
         file = self._file
         assert file is not None
-        history, through = self._store.history, self._log.end
-        batch, position = self._store.pack(oids, position, through, SAVE_BYTES)
+        history, through, after = self._store.history, self._log.end, position
+
+        def packed() -> Iterator[Batch]:
+            nonlocal after
+            left_bytes = bytes_max
+            while left_bytes > 0 and after < len(oids) // OID_BYTES:
+                batch, after = self._store.pack(oids, after, through, min(left_bytes, PACK_BYTES))
+                if self._store.history != history:
+                    raise _OtherHistory  # it may be of that one
+                left_bytes -= batch.state_bytes
+                yield batch
+
         try:
-            checkpoint = self._advance(file, batch, history=history, through=through)
+            checkpoint = self._advance(file, packed(), history, through)
         except CacheFileError as error:
-            self._store.mark_batch_unsaved(batch)
-            if error.recoverable:
-                self._complain("Cannot write the cache file now: %s", error)
-            else:
-                self._give_up(error)
-            return position, 0
+            self._cannot_write(error)
         except _OtherHistory:
-            return position, 0  # what was handed over is not in memory any more
+            logger.debug("The log began anew while %s was written", file.path)
         except _Gap:
-            self._store.mark_batch_unsaved(batch)
             self.distrust()  # the caretaker asks what changed since its checkpoint
-            return position, 0
-        if checkpoint < through:
-            self._store.mark_batch_unsaved(batch)
-        return position, checkpoint
+        else:
+            if checkpoint >= through:
+                return after, checkpoint
+        return position, 0
 
     def _advance(
-        self,
-        file: CacheFile,
-        batch: Batch,
-        *,
-        history: int | None = None,
-        through: int | None = None,
+        self, file: CacheFile, batches: Iterable[Batch], history: int, through: int
     ) -> int:
-        """Write *batch*, proven through *through*; return the file's checkpoint, 0 if not written.
+        """Write *batches*, proven through *through*; return the file's checkpoint.
 
-        Raises _OtherHistory and _Gap.
+        *history*: the memory tier's, before *through* was taken from the log.
+        0 if nothing was written.  Raises _OtherHistory and _Gap.
         """
-        # Before the names are asked for: all up to it are there.
-        through = self._log.end if through is None else through
 
         def names_since(tid: int) -> list[tuple[int, int]] | None:
-            if history not in (None, self._store.history):
+            if history != self._store.history:
                 raise _OtherHistory
             names = self._log.names_since(tid)
             if names is None and tid:  # 0: the file is empty
                 raise _Gap
             return names
 
-        result = file.advance(through, self._generation, names_since, batch, self._log.witnesses())
+        result = file.advance(
+            through, self._generation, names_since, batches, self._log.witnesses()
+        )
         logger.debug("Advanced %s through %d: %s", file.path, through, result)
         self.file_writes += result.inserted
         self._is_full = result.size_bytes > file.limit_bytes
         self._retry_seconds = RETRY_SECONDS[0]
+        self._locked_since = 0.0
         if result.outcome is Outcome.STALE_GENERATION:
             self.distrust()
             return 0
         return result.checkpoint if result.outcome is not Outcome.BEHIND else 0
+
+    def _cannot_write(self, error: CacheFileError) -> None:
+        """Now, or with this file at all."""
+        now = monotonic()
+        self._locked_since = (self._locked_since or now) if error.busy else 0.0
+        if not error.recoverable:
+            self._give_up(error)
+        elif not error.busy or now >= self._locked_since + LOCKED_SECONDS:
+            self._complain("Cannot write the cache file now: %s", error)
+        else:
+            logger.debug("Waiting for the cache file: %s", error)
+
+    def save_all(self) -> None:
+        """Save when the process ends: wait while others hold the file."""
+        deadline = monotonic() + LOCKED_SECONDS
+        while not self.save(bytes_at_once=CLOSE_BYTES):
+            if not self._locked_since or monotonic() >= deadline:
+                return
 
     def tidy(self, pause: Callable[[], bool] = lambda: False) -> None:
         """Trim the file, if it has become too large."""
@@ -543,7 +579,7 @@ class Persistence:
                     self._file.trim(pause)
                     self._is_full = False
                 except CacheFileError as error:
-                    self._complain("Cannot trim the cache file now: %s", error)
+                    self._cannot_write(error)
 
     def warm(self, pause: Callable[[], bool] = lambda: False) -> None:
         """Tell the file what was asked for more often than it knows."""
@@ -576,7 +612,7 @@ class Persistence:
                 try:
                     self._file.warm(self._generation, sorted(gains))
                 except CacheFileError as error:
-                    self._complain("Cannot write the cache file now: %s", error)
+                    self._cannot_write(error)
 
     def tell(self, changes: Changes, since: int) -> None:
         """*changes* after *since*, the log's end, are more than it remembers: tell the file."""
@@ -593,7 +629,7 @@ class Persistence:
                 return
             try:
                 self._file.advance(
-                    changes.through, self._generation, names_since, iter(()), self._log.witnesses()
+                    changes.through, self._generation, names_since, (), self._log.witnesses()
                 )
             except CacheFileError as error:
                 self._give_up(error)

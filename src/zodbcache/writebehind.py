@@ -87,14 +87,13 @@ class WriteBehind:
                 if self._store.unsaved_bytes:
                     self._persistence.save(pause)
                     self._persistence.tidy(pause)
-                self.warm(pause)
+                if monotonic() >= self._warmed + WARM_SECONDS:
+                    self.warm(pause)
             except Exception:
                 logger.exception("Cannot write behind; trying again")
 
     def warm(self, pause: Callable[[], bool] = lambda: False) -> None:
-        """Tell the file what is hot, if it is time to and there was much asking."""
-        if monotonic() < self._warmed + WARM_SECONDS:
-            return
+        """Tell the file what is hot, if there was much asking since the last time."""
         self._warmed = monotonic()
         stats = self._store.stats()
         if (stats["hits"] - self._hits_told) * HITS_SHARE > stats["entries"]:

@@ -775,17 +775,6 @@ Store_pack(PyObject *self, PyObject *const *args, Py_ssize_t count)
 }
 
 static PyObject *
-Store_mark_batch_unsaved(PyObject *self, PyObject *arg)
-{
-    const batch *given = batch_from(self, arg);
-    if (given == NULL) {
-        return NULL;
-    }
-    store_mark_batch_unsaved(STORE(self), given);
-    Py_RETURN_NONE;
-}
-
-static PyObject *
 Store_mark_unsaved(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
     store_mark_unsaved(STORE(self));
@@ -910,7 +899,6 @@ static PyMethodDef Store_methods[] = {
     {"take_unsaved", Store_take_unsaved, METH_NOARGS, NULL},
     {"return_unsaved", FASTCALL(Store_return_unsaved), METH_FASTCALL, NULL},
     {"pack", FASTCALL(Store_pack), METH_FASTCALL, NULL},
-    {"mark_batch_unsaved", Store_mark_batch_unsaved, METH_O, NULL},
     {"mark_unsaved", Store_mark_unsaved, METH_NOARGS, NULL},
     {"restore_batch", FASTCALL(Store_restore_batch), METH_FASTCALL, NULL},
     {"heated", FASTCALL(Store_heated), METH_FASTCALL, NULL},

@@ -84,8 +84,15 @@ store_take_unsaved(store *s, size_t *count)
 void
 store_return_unsaved(store *s, const uint64_t *oids, size_t count)
 {
-    for (size_t i = 0; i < count && !s->unsaved_overflow; i++) {
-        note(s, oids[i]);
+    for (size_t i = 0; i < count; i++) {
+        revision *r = store_open_revision(s, oids[i]);
+        if (r != NULL && r->saved) {
+            r->saved = 0;
+            store_note_unsaved(s, r);
+        }
+        else if (r != NULL) {
+            note(s, r->oid);
+        }
     }
 }
 
@@ -110,18 +117,6 @@ store_pack(store *s, const uint64_t *oids, size_t count, uint64_t through, size_
         store_mark_saved(s, r);
     }
     return done;
-}
-
-void
-store_mark_batch_unsaved(store *s, const batch *given)
-{
-    for (const batch_row *row = given->rows; row < given->rows + given->count; row++) {
-        revision *r = store_open_revision(s, row->oid);
-        if (r != NULL && r->tid == row->tid && r->saved) {
-            r->saved = 0;
-            store_note_unsaved(s, r);
-        }
-    }
 }
 
 void

@@ -126,7 +126,7 @@ void store_forget_unsaved(store *s, const revision *r);
  * frees; with some that are not open or saved by now.  NULL: no memory. */
 uint64_t *store_take_unsaved(store *s, size_t *count);
 
-/* Some that were handed over are not saved yet. */
+/* The file has not got what was handed over or packed of these oids. */
 void store_return_unsaved(store *s, const uint64_t *oids, size_t count);
 
 /* Append the unsaved revisions of these oids that are proven through a tid to
@@ -137,8 +137,7 @@ size_t store_pack(store *s, const uint64_t *oids, size_t count, uint64_t through
 
 void store_mark_saved(store *s, revision *r);
 
-/* The file has not got this batch after all; or none of the revisions any more. */
-void store_mark_batch_unsaved(store *s, const batch *given);
+/* The file has none of the revisions any more. */
 void store_mark_unsaved(store *s);
 
 /* What was asked for more than twice as often as the file has heard of, among

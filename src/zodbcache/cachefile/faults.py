@@ -83,6 +83,7 @@ def translate(exc: apsw.Error | OSError, path: str, operation: str) -> CacheFile
         cause=f"{type(exc).__name__}: {exc}",
         remedy=fault.remedy,
         recoverable=fault.recoverable,
+        busy=fault.remedy == _WAIT,
     )
 
 

@@ -117,7 +117,7 @@ class CacheFile:
         through: int,
         generation: int,
         names_since: NamesSince,
-        rows: Batch | Iterable[Row],
+        rows: Iterable[Batch] | Iterable[Row],
         witnesses: Iterable[Name],
     ) -> AdvanceResult:
         """The one atomic step (:mod:`zodbcache.cachefile.merge`).

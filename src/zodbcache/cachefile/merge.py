@@ -68,7 +68,7 @@ def advance(
     through: int,
     generation: int,
     names_since: NamesSince,
-    rows: Batch | Iterable[Row],
+    rows: Iterable[Batch] | Iterable[Row],
     witnesses: Iterable[Name],
 ) -> AdvanceResult:
     """See ICacheFile.advance.
@@ -144,7 +144,7 @@ def _delete_changed(
 
 
 def _insert(
-    connection: Connection, tier: Tier, rows: Batch | Iterable[Row], *, through: int
+    connection: Connection, tier: Tier, rows: Iterable[Batch] | Iterable[Row], *, through: int
 ) -> tuple[Tier, int]:
     inserted = 0
     for batch in bulk.batches(rows, through=through):

@@ -34,17 +34,17 @@ class Change(NamedTuple):
     state_bytes: int
 
 
-def batches(rows: Batch | Iterable[Row], *, through: int) -> Iterator[Batch]:
+def batches(rows: Iterable[Batch] | Iterable[Row], *, through: int) -> Iterator[Batch]:
     """*rows* in batches of at most BATCH_ROWS rows and about BATCH_BYTES.
 
     The oids must ascend and no tid be above *through*.
     """
-    if isinstance(rows, Batch):
-        yield rows
-        return
     batch: list[Row] = []
     batch_bytes = 0
     for row in rows:
+        if isinstance(row, Batch):
+            yield row
+            continue
         assert row[1] <= through, f"I1: {row[1]:#x} is not proven through {through:#x}"
         assert not batch or batch[-1][0] < row[0], "oids ascend"
         batch.append(row)
