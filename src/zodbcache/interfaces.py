@@ -371,8 +371,8 @@ class ICacheFile(Interface):
         of.  *names_since*: ``f(tid)`` as IInvalidationLog.names_since.
         *rows*: an iterable of Batches, or of ``(oid, tid, frequency, state)``, oids
         ascending, every ``tid <= through``; consumed under the file's lock.
-        *witnesses*: list of ``(oid, tid)``.  Writes nothing when the file is ahead of *through* or of another
-        generation.  Returns the outcome.
+        *witnesses*: list of ``(oid, tid)``.  Writes nothing when the file is ahead
+        of *through* or of another generation.  Returns the outcome.
         """
 
     def warm(generation: int, gains):
