@@ -14,6 +14,7 @@ from threading import Lock
 from threading import Thread
 from threading import current_thread
 from time import monotonic
+from time import thread_time
 
 from zodbcache.forking import call_after_fork
 from zodbcache.persistence import Persistence
@@ -102,16 +103,22 @@ class WriteBehind:
 
 
 class _Rest:
-    """Called between two pieces of work: rests as long as the one before took.
+    """Called between two pieces of work: rests, so that it takes little from who reads.
 
-    So at least half of the time is the others'.  True: it is time to end.
+    Twice as long as it has computed, which leaves two thirds of a processor;
+    and a quarter of the time that has passed, most of it waiting for the GIL
+    or a disk.  True: it is time to end.
     """
 
     def __init__(self, stopping: Event) -> None:
         self._stopping = stopping
-        self._begun = monotonic()
+        self._begin()
+
+    def _begin(self) -> None:
+        self._begun, self._computed = monotonic(), thread_time()
 
     def __call__(self) -> bool:
-        stopped = self._stopping.wait(monotonic() - self._begun)
-        self._begun = monotonic()
+        passed, computed = monotonic() - self._begun, thread_time() - self._computed
+        stopped = self._stopping.wait(max(passed / 4, 2 * computed))
+        self._begin()
         return stopped
