@@ -29,6 +29,7 @@ from zodbcache.feeds import CannotCatchUp
 from zodbcache.feeds import CatchUp
 from zodbcache.feeds import Changes
 from zodbcache.forking import call_after_fork
+from zodbcache.forking import call_around_fork
 from zodbcache.ids import to_bytes
 from zodbcache.ids import to_int
 from zodbcache.invalidations import InvalidationLog
@@ -71,6 +72,9 @@ CLOSE_BYTES = 64_000_000
 
 LOCKED_SECONDS = 60.0
 """A file that others hold for so long is worth a warning; a process that ends waits for it."""
+
+FORK_SECONDS = 2.0
+"""How long a fork waits for who uses the file to let go of it."""
 
 RETRY_SECONDS = (1.0, 60.0)
 """How long a file that failed is left alone: at first, and at most."""
@@ -133,23 +137,62 @@ class Persistence:
                 logger.info("Caching in memory only: nobody could tell this database again")
             else:
                 self._file = self._open()
+        call_around_fork(self._before_fork, self._go_on_in_parent)
         call_after_fork(self._begin_in_child)
 
     def _begin(self) -> None:
         self._using = Lock()  # the file is used by one thread at a time
+        self._preloading = Lock()
+        self._is_forking = False  # every thread lets go of the file
+        self._holds_for_fork = self._forked_open = self._forked_settled = False
         self._settled = Event()
 
+    def _before_fork(self) -> None:
+        """Close the file, which could not be used in the child otherwise.
+
+        Unless somebody holds it for long: the child goes without it then.
+        """
+        self._is_forking = True
+        if not self._preloading.acquire(timeout=FORK_SECONDS):
+            return
+        if not self._using.acquire(timeout=FORK_SECONDS):
+            self._preloading.release()
+            return
+        self._holds_for_fork = True
+        self._forked_open, self._forked_settled = self._file is not None, self.is_settled
+        try:
+            self._let_go(quickly=True)
+        except CacheFileError as error:
+            self._complain("Before a fork: %s", error)
+
+    def _go_on_in_parent(self) -> None:
+        self._is_forking = False
+        if not self._holds_for_fork:
+            return
+        try:
+            if self._forked_open:
+                self._file = self._open()
+                if self._file is not None and self._forked_settled:
+                    self._settle(self._file)
+        except CacheFileError as error:
+            self._give_up(error)
+        finally:
+            self._holds_for_fork = False
+            self._using.release()
+            self._preloading.release()
+
     def _begin_in_child(self) -> None:
-        """What is the parent's stays as it is; a file of our own is opened when it is needed."""
-        self._begin()
-        reader, self._reader, self._live = self._reader, None, None
-        file, self._file = self._file, None
-        if reader is not None:
-            reader.abandon()
+        """A file of our own is opened when it is needed, if the parent has closed its own."""
+        file, reader = self._file, self._reader
         if file is not None:
+            logger.warning("Caching in memory only: %s was open before a fork", file.path)
             file.abandon()
-        if file is not None or self._retry_at is not None:
+            if reader is not None:
+                reader.abandon()
+            self._file = self._reader = self._live = self._retry_at = None
+        elif self._forked_open or self._retry_at is not None:
             self._retry_at = 0.0
+        self._begin()
         self._pid = os.getpid()
 
     def _open(self) -> CacheFile | None:
@@ -190,7 +233,7 @@ class Persistence:
     @property
     def wants_care(self) -> bool:
         """The caretaker has something to do here."""
-        return self.is_outdated or self._failed is not None or self.is_due
+        return self.is_outdated or self.wants_preload or self._failed is not None or self.is_due
 
     @property
     def is_settled(self) -> bool:
@@ -206,7 +249,7 @@ class Persistence:
             logger.debug("%s", closing)
         self._store.mark_unsaved()  # who knows what the next file has
 
-    def _let_go(self) -> None:
+    def _let_go(self, *, quickly: bool = False) -> None:
         self._settled.clear()
         self._live = None
         reader, self._reader = self._reader, None
@@ -214,13 +257,13 @@ class Persistence:
         try:
             if reader is not None:
                 self._is_damaged |= reader.is_damaged
-                reader.close()
+                reader.close(quickly=quickly)
         finally:
             if file is not None:
                 if self._is_damaged:
                     file.mark_damaged()
                 self._is_damaged = False
-                file.close()
+                file.close(quickly=quickly)
 
     @property
     def wants_restore(self) -> bool:
@@ -364,7 +407,10 @@ class Persistence:
     ) -> None:
         """Let the rows in by the log, as many as memory holds."""
         for batch in snapshot.batches(known, self._options.limit_bytes):
-            if self._closing or not self._log.restore(batch, known, history):
+            if self._closing or self._is_forking:
+                self.wants_preload = not self._closing
+                break
+            if not self._log.restore(batch, known, history):
                 break
             self.restored += len(batch)
             if pause is not None:
@@ -373,7 +419,9 @@ class Persistence:
     def _rest(self, pause: Callable[[], object]) -> None:
         """Somebody who reads what was asked for comes first."""
         pause()
-        while not self._closing and monotonic() < self._found_at + QUIET_SECONDS:
+        while (
+            not (self._closing or self._is_forking) and monotonic() < self._found_at + QUIET_SECONDS
+        ):
             pause()
 
     def preload(self, pause: Callable[[], object] | None = None) -> None:
@@ -386,7 +434,7 @@ class Persistence:
         if file is None or not self._is_usable:
             return
         try:
-            with file.separate_snapshot() as snapshot:
+            with self._preloading, file.separate_snapshot() as snapshot:
                 if snapshot.generation == self._generation:
                     self._take(snapshot, snapshot.checkpoint, history, pause)
         except CacheFileError as error:

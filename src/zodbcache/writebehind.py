@@ -59,7 +59,7 @@ class WriteBehind:
     def heed(self) -> None:
         """Something may have come into memory.  Returns at once, under any lock."""
         if self._thread is None:
-            if self._seconds and self._store.unsaved_bytes and self._persistence.is_settled:
+            if self._seconds and self._store.unsaved_bytes:
                 self._start()
         elif self._store.unsaved_bytes > self._threshold and not self._woken.is_set():
             self._woken.set()

@@ -159,9 +159,16 @@ class TestRestart:
     def test_nothing_new_writes_nothing(self, open_storage, saved):
         contents = saved.read_bytes()
         storage = open_storage()
-        agree(storage, storage._base, OIDS)
+        agree(storage, storage._base, OIDS[:1])
         storage.close()
         assert saved.read_bytes() == contents
+
+    def test_much_asking_is_something_new(self, open_storage, saved):
+        contents = saved.read_bytes()
+        storage = open_storage()
+        agree(storage, storage._base, OIDS)
+        storage.close()
+        assert saved.read_bytes() != contents
 
     def test_in_memory_nothing_survives(self, open_storage, tmp_path, data_fs):
         storage = open_storage(directory=None)

@@ -280,11 +280,12 @@ class Connection:
             self.damaged = True
         return faults.translate(exc, self.path, self._operation)
 
-    def close(self) -> None:
+    def close(self, *, quickly: bool = False) -> None:
         """Copy what the WAL holds into the file and let go.  May be called twice.
 
-        In a child of the process that opened it, only lets go (I9).  Raises
-        CacheFileError when SQLite cannot close.
+        *quickly*: without copying, for who goes on at once.  In a child of the
+        process that opened it, only lets go (I9).  Raises CacheFileError when
+        SQLite cannot close.
         """
         sqlite, self._sqlite = self._sqlite, None
         rows, self._rows = self._rows, None
@@ -298,7 +299,10 @@ class Connection:
         if rows is not None:
             rows.close()
         with suppress(apsw.Error):
-            sqlite.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+            if quickly:
+                sqlite.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+            else:
+                sqlite.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
         try:
             sqlite.close()
         except apsw.Error as exc:

@@ -157,10 +157,13 @@ class CacheFile:
         """A reader found the contents malformed: close() empties the file."""
         self._connection.damaged = True
 
-    def close(self) -> None:
-        """Give the file back; empty it if it was found damaged.  May be called twice."""
+    def close(self, *, quickly: bool = False) -> None:
+        """Give the file back; empty it if it was found damaged.  May be called twice.
+
+        *quickly*: to open it again at once.
+        """
         damaged, self._connection.damaged = self._connection.damaged, False
-        self._connection.close()
+        self._connection.close(quickly=quickly)
         if damaged:
             quarantine.heal(
                 self.path,

@@ -82,14 +82,17 @@ class RowReader:
         with self._lock:
             self._end()
 
-    def close(self) -> None:
-        """Give the file back.  May be called twice.  Raises CacheFileError."""
+    def close(self, *, quickly: bool = False) -> None:
+        """Give the file back.  May be called twice.  Raises CacheFileError.
+
+        *quickly*: to open it again at once.
+        """
         with self._lock:
             timer, self._timer = self._timer, None
             if timer is not None:
                 timer.cancel()
             self._end()
-            self._connection.close()
+            self._connection.close(quickly=quickly)
 
     @property
     def is_damaged(self) -> bool:
@@ -98,6 +101,7 @@ class RowReader:
 
     def abandon(self) -> None:
         """In a fork's child: let go of what is the parent's, whose threads may hold the lock."""
+        self._tier = None
         self._connection.close()
 
     def _begin(self, now: float) -> Tier:
