@@ -14,6 +14,7 @@
 #include "batch.h"
 #include "crc32.h"
 #include "deltas.h"
+#include "pagesum.h"
 #include "revision.h"
 #include "rows.h"
 #include "store.h"
@@ -1305,7 +1306,7 @@ int
 sqlite3_zodbcache_init(sqlite3 *Py_UNUSED(db), char **Py_UNUSED(message), const sqlite_api *api)
 {
     sqlite = api;
-    return SQLITE_OK;
+    return pagesum_register(api);
 }
 
 typedef struct {

@@ -15,6 +15,7 @@
 
 #define SQLITE_OK 0
 #define SQLITE_NOMEM 7
+#define SQLITE_CORRUPT 11
 #define SQLITE_MISUSE 21
 #define SQLITE_ROW 100
 #define SQLITE_DONE 101
@@ -27,6 +28,8 @@
 
 typedef struct sqlite3 sqlite3;
 typedef struct sqlite3_stmt sqlite3_stmt;
+typedef struct sqlite3_vfs sqlite3_vfs;
+typedef struct sqlite3_file sqlite3_file;
 typedef void sqlite_destructor(void *);
 typedef void (*sqlite_unused)(void);
 
@@ -52,7 +55,10 @@ typedef struct {
     int (*reset)(sqlite3_stmt *);
     sqlite_unused before_step[16];
     int (*step)(sqlite3_stmt *);
-    sqlite_unused before_extended_errcode[71];
+    sqlite_unused before_vfs_find[46];
+    sqlite3_vfs *(*vfs_find)(const char *);
+    int (*vfs_register)(sqlite3_vfs *, int);
+    sqlite_unused before_extended_errcode[23];
     int (*extended_errcode)(sqlite3 *);
     sqlite_unused before_prepare_v3[50];
     int (*prepare_v3)(sqlite3 *, const char *, int, unsigned, sqlite3_stmt **, const char **);
@@ -72,7 +78,59 @@ SQLITE_ENTRY(errmsg, 53);
 SQLITE_ENTRY(finalize, 57);
 SQLITE_ENTRY(reset, 77);
 SQLITE_ENTRY(step, 94);
+SQLITE_ENTRY(vfs_find, 141);
+SQLITE_ENTRY(vfs_register, 142);
 SQLITE_ENTRY(extended_errcode, 166);
 SQLITE_ENTRY(prepare_v3, 217);
+
+/* What a VFS is made of (https://sqlite.org/vfs.html). */
+
+#define SQLITE_OPEN_MAIN_DB 0x00000100
+
+typedef struct {
+    int iVersion;
+    int (*xClose)(sqlite3_file *);
+    int (*xRead)(sqlite3_file *, void *, int, int64_t);
+    int (*xWrite)(sqlite3_file *, const void *, int, int64_t);
+    int (*xTruncate)(sqlite3_file *, int64_t);
+    int (*xSync)(sqlite3_file *, int);
+    int (*xFileSize)(sqlite3_file *, int64_t *);
+    int (*xLock)(sqlite3_file *, int);
+    int (*xUnlock)(sqlite3_file *, int);
+    int (*xCheckReservedLock)(sqlite3_file *, int *);
+    int (*xFileControl)(sqlite3_file *, int, void *);
+    int (*xSectorSize)(sqlite3_file *);
+    int (*xDeviceCharacteristics)(sqlite3_file *);
+    int (*xShmMap)(sqlite3_file *, int, int, int, void volatile **);
+    int (*xShmLock)(sqlite3_file *, int, int, int);
+    void (*xShmBarrier)(sqlite3_file *);
+    int (*xShmUnmap)(sqlite3_file *, int);
+} sqlite3_io_methods; /* version 2: without memory-mapped files */
+
+struct sqlite3_file {
+    const sqlite3_io_methods *pMethods;
+};
+
+struct sqlite3_vfs {
+    int iVersion;
+    int szOsFile;
+    int mxPathname;
+    sqlite3_vfs *pNext;
+    const char *zName;
+    void *pAppData;
+    int (*xOpen)(sqlite3_vfs *, const char *, sqlite3_file *, int, int *);
+    int (*xDelete)(sqlite3_vfs *, const char *, int);
+    int (*xAccess)(sqlite3_vfs *, const char *, int, int *);
+    int (*xFullPathname)(sqlite3_vfs *, const char *, int, char *);
+    void *(*xDlOpen)(sqlite3_vfs *, const char *);
+    void (*xDlError)(sqlite3_vfs *, int, char *);
+    void (*(*xDlSym)(sqlite3_vfs *, void *, const char *))(void);
+    void (*xDlClose)(sqlite3_vfs *, void *);
+    int (*xRandomness)(sqlite3_vfs *, int, char *);
+    int (*xSleep)(sqlite3_vfs *, int);
+    int (*xCurrentTime)(sqlite3_vfs *, double *);
+    int (*xGetLastError)(sqlite3_vfs *, int, char *);
+    int (*xCurrentTimeInt64)(sqlite3_vfs *, int64_t *); /* from version 2 on */
+};
 
 #endif

@@ -41,12 +41,21 @@ _SIBLINGS: Final = ("-wal", "-shm")
 
 _INCREMENTAL: Final = 2
 
+#: The core's VFS, which keeps a checksum in so many bytes at the end of each page.
+_VFS: Final = "zodbcache"
+PAGE_SUM_BYTES: Final = 8
+_COMPARE: Final = 0x5A4F4301
+_IGNORE: Final = 0x5A4F4300
+
 FileIdentity = tuple[tuple[int, int], ...]
 
 
 @lru_cache(maxsize=1)
 def _lend_sqlite() -> None:
-    """Show our C code the functions of APSW's SQLite: as an extension it gets them."""
+    """Show our C code the functions of APSW's SQLite: as an extension it gets them.
+
+    It registers its VFS then.
+    """
     sqlite = apsw.Connection(":memory:")
     try:
         sqlite.enable_load_extension(True)
@@ -117,8 +126,9 @@ class Connection:
         self._files: FileIdentity | None = None
         self._rows: Rows | None = None
         self._wal_pages = 0
+        _lend_sqlite()
         self._sqlite: apsw.Connection | None = apsw.Connection(
-            path, flags=apsw.SQLITE_OPEN_READWRITE
+            path, flags=apsw.SQLITE_OPEN_READWRITE, vfs=_VFS
         )
         _harden(self._sqlite, busy_timeout_ms)
         self._sqlite.set_wal_hook(self._note_wal)
@@ -138,6 +148,7 @@ class Connection:
         deadline_s = time.monotonic() + self._busy_timeout_ms / 1000
         while True:
             try:
+                sqlite.reserve_bytes("main", PAGE_SUM_BYTES)
                 sqlite.pragma("page_size", PAGE_SIZE_BYTES)
                 if sqlite.pragma("auto_vacuum") != _INCREMENTAL:  # to say it again is a write
                     sqlite.pragma("auto_vacuum", _INCREMENTAL)
@@ -148,7 +159,6 @@ class Connection:
                 # The first read opens -wal and -shm.
                 sqlite.pragma("user_version")
                 self._files = _identify(self.path)
-                _lend_sqlite()
                 self._rows = Rows(sqlite)
                 return
             except apsw.BusyError as exc:
@@ -157,6 +167,18 @@ class Connection:
                 time.sleep(0.005)
             except (apsw.Error, OSError) as exc:
                 raise self.translate(exc) from exc
+
+    def require_open(self, operation: str) -> None:
+        """Raise CacheFileError if it is closed, or of the parent process."""
+        self._require(operation)
+
+    def compare_pages(self, wanted: bool) -> None:
+        """Whether a page that does not fit its checksum counts as damage, from now on.
+
+        Who deletes rows must not miss one.  For who reads, the rows' own
+        checksums are enough, and only the row in question is lost.
+        """
+        self._require("open").file_control("main", _COMPARE if wanted else _IGNORE, 0)
 
     @property
     def read_only(self) -> bool:

@@ -47,6 +47,7 @@ class CacheFile:
         self, connection: Connection, *, identity: str, limit_bytes: int, busy_timeout_ms: int
     ) -> None:
         self._connection = connection
+        self._reading: Connection | None = None
         self._busy_timeout_ms = busy_timeout_ms
         self._seen_generation: int | None = None
         self.path = connection.path
@@ -82,7 +83,10 @@ class CacheFile:
     @contextmanager
     def snapshot(self) -> Iterator[Snapshot]:
         """One read transaction; no other method may be called inside it."""
-        with take_snapshot(self._connection) as snapshot:
+        self._connection.require_open("read")
+        if self._reading is None:
+            self._reading = self._connect()
+        with take_snapshot(self._reading) as snapshot:
             self._seen_generation = snapshot.generation
             yield snapshot
 
@@ -152,6 +156,8 @@ class CacheFile:
     def abandon(self) -> None:
         """In a fork's child: let go of what is the parent's."""
         self._connection.close()
+        if self._reading is not None:
+            self._reading.close()
 
     def mark_damaged(self) -> None:
         """A reader found the contents malformed: close() empties the file."""
@@ -163,7 +169,13 @@ class CacheFile:
         *quickly*: to open it again at once.
         """
         damaged, self._connection.damaged = self._connection.damaged, False
-        self._connection.close(quickly=quickly)
+        reading, self._reading = self._reading, None
+        try:
+            if reading is not None:
+                damaged |= reading.damaged
+                reading.close(quickly=True)
+        finally:
+            self._connection.close(quickly=quickly)
         if damaged:
             quarantine.heal(
                 self.path,

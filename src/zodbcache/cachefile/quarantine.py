@@ -95,7 +95,7 @@ def heal(path: str, *, identity: str, generation: int | None, busy_timeout_ms: i
     try:
         with connection.transaction("read", write=False):
             found = read_tier(connection).generation
-        if found == generation:
+        if generation in (None, found):
             _rebuild(connection, identity=identity, cause="its contents are malformed")
     except CacheFileError as exc:
         logger.warning("Cannot empty a damaged cache file: %s", exc)
@@ -165,6 +165,7 @@ def _make_usable(connection: Connection, *, identity: str) -> None:
         return
     schema.migrate(connection, identity=identity, generation=1)
     _check_tier(connection, identity=identity)
+    connection.compare_pages(True)
 
 
 def _check_tier(connection: Connection, *, identity: str) -> None:
@@ -191,8 +192,10 @@ def _rebuild(connection: Connection, *, identity: str, cause: str) -> None:
 
     Its generation may be unreadable; the clock gives one that it cannot have had.
     """
+    connection.compare_pages(False)
     connection.erase()
     schema.migrate(connection, identity=identity, generation=time.time_ns())
+    connection.compare_pages(True)
     connection.damaged = False
     logger.warning("Emptied damaged cache file %s: %s", connection.path, cause)
 

@@ -52,6 +52,7 @@ class RowReader:
         self._rows = connection.bulk_rows
         self._stale_at = self._used = 0.0
         self._timer: Timer | None = None
+        self._has_complained = False
 
     def read(self, oid: int, *, ahead: int = 0) -> Found:
         """The row of *oid*, if there is one, and rows of the *ahead* next oids.
@@ -69,7 +70,9 @@ class RowReader:
                 self._end()
                 raise self._connection.translate_code(exc) from exc
         if damaged:
-            logger.warning("Left out %d damaged rows of cache file %s", damaged, self.path)
+            level = logging.INFO if self._has_complained else logging.WARNING
+            logger.log(level, "Left out %d damaged rows of cache file %s", damaged, self.path)
+            self._has_complained = True
         return Found(tier.checkpoint, tier.generation, found)
 
     @property

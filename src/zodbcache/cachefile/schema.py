@@ -87,20 +87,27 @@ def kind_of(connection: Connection) -> Kind:
     return Kind.FOREIGN
 
 
-def _kind_of_ours(version: int, tables: dict[str, str]) -> Kind:
+def _kind_of_ours(version: int, tables: dict[bytes, bytes]) -> Kind:
     if version > VERSION:
         return Kind.NEWER
     if version < 1:
         return Kind.MALFORMED
     if version < VERSION:
         return Kind.OLDER
-    return Kind.CURRENT if tables == TABLES else Kind.MALFORMED
+    expected = {name.encode(): sql.encode() for name, sql in TABLES.items()}
+    return Kind.CURRENT if tables == expected else Kind.MALFORMED
 
 
-def _tables(connection: Connection) -> dict[str, str]:
-    """Everything the schema holds by name, except what SQLite adds by itself."""
+def _tables(connection: Connection) -> dict[bytes, bytes]:
+    """Everything the schema holds by name, except what SQLite adds by itself.
+
+    As bytes: a damaged text may be none.
+    """
     return dict(
-        connection.rows("SELECT name, sql FROM sqlite_schema WHERE substr(name, 1, 7) <> 'sqlite_'")
+        connection.rows(
+            "SELECT CAST(name AS BLOB), CAST(sql AS BLOB) FROM sqlite_schema"
+            " WHERE substr(name, 1, 7) <> 'sqlite_'"
+        )
     )
 
 
