@@ -114,7 +114,6 @@ class ProcessCache:
     def close(self) -> None:
         """Save what the file lacks, and give everything back.  May be called twice."""
         if not self._closed:
-            self._closed = True
             self.caretaker.stop()
             self.writer.stop()
             self.writer.warm()
@@ -122,6 +121,7 @@ class ProcessCache:
             self.persistence.tidy()
             self.persistence.close()
             self.store.clear()
+            self._closed = True  # not before: whoever interrupts it may close it again
 
 
 _living: WeakSet[ProcessCache] = WeakSet()

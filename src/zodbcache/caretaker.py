@@ -82,7 +82,8 @@ class Caretaker:
 
     def wait(self) -> None:
         """Until nothing is left to do that was known at the call."""
-        thread = self._thread
+        with self._lock:
+            thread = self._thread
         if thread is not None:
             thread.join()
 

@@ -117,6 +117,9 @@ class IStore(Interface):
     def return_unsaved(oids: bytes, start: int):
         """The file has not got those from the *start*-th on, be they packed or not."""
 
+    def search_unsaved():
+        """The next take_unsaved() looks at everything."""
+
     def pack(oids: bytes, start: int, through: int, bytes_max: int):
         """Hand over unsaved revisions of *oids* with ``tid <= through``, as saved.
 
@@ -194,11 +197,11 @@ class IInvalidationLog(Interface):
         done, if the log broke or began anew since.
         """
 
-    def extend_back(since: int, changes, through: int):
+    def extend_back(since: int, changes, through: int, exact=False):
         """Start earlier: *changes* are complete from *since* to *through*.
 
-        *changes*: list of ``(oids, tid)``.  False if *through* does not reach
-        the present start.
+        *changes*: list of ``(oids, tid)``; *exact*: not only upper bounds.
+        False if *through* does not reach the present start.
         """
 
     def can_hold(names: int):

@@ -150,7 +150,8 @@ class InvalidationLog:
             if self.broken or breaks != self.breaks or since > self.end:
                 return False
             if through > self.end:
-                if since < self._floor:  # the clock went back, or the newest was packed away
+                exact = since >= self._floor
+                if not exact:  # the clock went back, or the newest was packed away
                     names = [(oid, max(tid, self._floor + 1)) for oid, tid in names]
                 if not self.has_room(len(names)):
                     self._deltas.trim(through)
@@ -158,7 +159,8 @@ class InvalidationLog:
                 else:
                     self._deltas.update(names)
                 self._newest_name = max(self._newest_name, through, self._floor + 1)
-                self._note_witnesses(names)
+                if exact:
+                    self._note_witnesses(names)
                 self._store.follow(names, through)
                 self.end = through
                 self._account()
@@ -259,13 +261,18 @@ class InvalidationLog:
             return True
 
     def extend_back(
-        self, since: int, changes: Iterable[tuple[Sequence[bytes], int]], through: int
+        self,
+        since: int,
+        changes: Iterable[tuple[Sequence[bytes], int]],
+        through: int,
+        *,
+        exact: bool = False,
     ) -> bool:
         """Every change from *since* to *through* is among *changes*: start earlier.
 
-        *changes*: ``(oids, tid)``, each tid an upper bound.  Returns False,
-        and does nothing, if *through* does not reach the present start.
-        However many they are, they stay until trim().
+        *changes*: ``(oids, tid)``, each tid an upper bound, or *exact*.
+        Returns False, and does nothing, if *through* does not reach the
+        present start.  However many they are, they stay until trim().
         """
         with self._lock:
             if self.broken or through < self.start:
@@ -273,7 +280,10 @@ class InvalidationLog:
             for oids, tid in changes:
                 self._deltas.name(oids, tid)
                 self._newest_name = max(self._newest_name, tid)
-                self._note_witnesses([(to_int(oid), tid) for oid in oids[:WITNESSES]])
+                for oid in oids:
+                    self._witnesses.pop(to_int(oid), None)
+                if exact:
+                    self._note_witnesses([(to_int(oid), tid) for oid in oids[:WITNESSES]])
             self.start = min(self.start, since)
             if through < since:
                 self._floor = since

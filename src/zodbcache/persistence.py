@@ -373,7 +373,9 @@ class Persistence:
                 return True
             changes = _beyond(checkpoint, changes.doubting(witnesses, confirmed))
             confirmed = checkpoint
-        if changes is None or not self._log.extend_back(confirmed, changes.named, changes.through):
+        if changes is None or not self._log.extend_back(
+            confirmed, changes.named, changes.through, exact=changes.exact
+        ):
             return False
         is_whole = confirmed == checkpoint
         with file.snapshot() as snapshot:
@@ -528,13 +530,17 @@ class Persistence:
             while position < len(oids) // OID_BYTES:
                 with self._using:
                     if not self._is_usable:
+                        position = max(position, 0)
                         return 0
                     if position < 0:
-                        oids, position = self._store.take_unsaved(), 0
+                        oids = self._store.take_unsaved()
+                        position = 0
                     position, checkpoint = self._save_some(oids, position, bytes_at_once)
                 if not checkpoint or pause():
                     break
         finally:
+            if position < 0:  # interrupted, perhaps just after they were handed over
+                self._store.search_unsaved()
             self._store.return_unsaved(oids, max(position, 0))
         return checkpoint
 
@@ -708,4 +714,4 @@ class Persistence:
 def _beyond(checkpoint: int, changes: Changes) -> Changes:
     """*changes* as if all had come after *checkpoint*: no row of before is current."""
     named = [(oids, max(tid, checkpoint + 1)) for oids, tid in changes.named]
-    return changes._replace(named=named)
+    return changes._replace(named=named, exact=False)

@@ -89,6 +89,8 @@ class SnapshotView:
         self.is_lost = False
         """Whether the next poll may tell of too little: it begins where it was believed to be."""
         self._newest = 0  # the highest point of this session
+        self.polled_at = -1
+        """Where the last poll has pinned it to; negative if it could not."""
         self._before = Reader(cache.store, self._load_missing_before)
         self.load = PinnedReader(cache.store, self._load_missing)
         """``load(oid)`` answers as the instance's would."""
@@ -107,6 +109,7 @@ class SnapshotView:
         database failed: its snapshot may be spoiled.
         """
         self.unpin()
+        self.polled_at = -1
         try:
             self._pin(ask)
         except Exception:
@@ -137,11 +140,22 @@ class SnapshotView:
             self._newest = point
             self._token = token
             self.load.pin(point, history)
+            self.polled_at = point
 
     def _pin_anew(self) -> None:
         """A read has begun a snapshot: pin to that, unless this was tried."""
         if self._snapshots.token(self._inner) != self._asked and not self.pin(ask=True):
             self._base.sync(True)
+
+    def changed_since(self, before: int, told: Iterable[bytes]) -> list[bytes] | None:
+        """What changed since a read at *before*: *told*, and whatever else the log knows.
+
+        None: everything may have.  For when what the base storage remembers
+        may begin later than *before*.
+        """
+        at = self.load.at
+        names = self._log.names_since(before) if 0 <= before <= at <= self._log.end else None
+        return None if names is None else list({*told, *(to_bytes(oid) for oid, _ in names)})
 
     def release(self) -> None:
         """The instance is not used any more."""

@@ -50,6 +50,12 @@ def main() -> int:
         default="zodbcache",
         help="none: the base storage itself; the others are wrong on purpose",
     )
+    parser.add_argument("--memory-mb", type=float, help="of the cache; by default at random")
+    parser.add_argument(
+        "--write-seconds",
+        type=float,
+        help="after how long the cache file is written; by default at random",
+    )
     parser.add_argument(
         "--keep", type=Path, help="keep the journals here instead of in a temporary directory"
     )
@@ -80,6 +86,8 @@ def main() -> int:
                     processes=arguments.processes if arguments.base != "mvccmapping" else 1,
                     threads=arguments.threads,
                     directory=directory,
+                    memory_mb=arguments.memory_mb,
+                    write_seconds=arguments.write_seconds,
                     progress=print,
                 )
             )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sqlite3
+from abc import ABC
+from abc import abstractmethod
 from collections.abc import Callable
 from collections.abc import Iterator
 from contextlib import closing
@@ -25,7 +27,7 @@ from .record import Revision
 KINDS = ("postgresql", "sqlite", "mvccmapping")
 
 
-class Base:
+class Base(ABC):
     """A database.  Its *address* and *keep_history* are all that another process needs to know."""
 
     kind = ""
@@ -40,9 +42,9 @@ class Base:
         self.keep_history = keep_history
         self.layout = layout
 
+    @abstractmethod
     def open(self, **options: Any) -> Any:
         """A storage that provides IMVCCStorage.  *options*: RelStorage's."""
-        raise NotImplementedError
 
     def errors(self) -> tuple[type[Exception], ...]:
         """What the database driver may raise when a connection is lost or a lock not had."""
@@ -70,12 +72,13 @@ class Base:
         """Have the server end somebody's connection; whether there was one to be ended."""
         return False
 
+    @abstractmethod
     def revisions(self) -> Iterator[Revision]:
         """Every revision since found()."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _start_record(self) -> None:
-        raise NotImplementedError
+        """Have what is committed from now on recorded."""
 
 
 def _is_root(state: bytes) -> bool:

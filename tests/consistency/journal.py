@@ -34,7 +34,7 @@ class Journal:
     - ``failed``: an error that is to be expected, such as a conflict or a lost connection.
     - ``broken``: one that is not.
     - ``did``: an event that is only counted.
-    - ``stats``: the process's cache_stats().
+    - ``stats``: the process's cache_stats() at its end; ``is_silent``: see plan.Life.
     """
 
     def __init__(self, path: Path) -> None:

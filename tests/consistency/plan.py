@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -31,41 +32,73 @@ class Life:
     """From opening a storage to closing it, or to the end of the process.
 
     *kill_point*, *kill_step*: where the first thread kills the process; None: nobody does.
+    *is_silent*: writes nothing into the file before its end, so that what it finds there
+    was written by others.
     """
 
     name: str
     number: int
     reads_a_thread: int
     cache_local_mb: float
+    cache_write_seconds: float
     cache_delta_size_limit: int
     base_options: dict[str, int]
     instances_a_thread: int
     releases: bool
     kill_point: str | None
     kill_step: int
+    is_silent: bool = False
 
     def cache_options(self) -> dict[str, Any]:
         return {
             "cache_local_mb": self.cache_local_mb,
+            "cache_write_seconds": self.cache_write_seconds,
             "cache_delta_size_limit": self.cache_delta_size_limit,
         }
 
 
-def life(seed: int, process: int, number: int, *, reads: int, kills: bool) -> Life:
-    """*reads*: how many each thread makes in all its lives together."""
+def life(
+    seed: int,
+    process: int,
+    number: int,
+    *,
+    reads: int,
+    kills: bool,
+    memory_mb: float | None = None,
+    write_seconds: float | None = None,
+) -> Life:
+    """*reads*: how many each thread makes in all its lives together.
+
+    *memory_mb*, *write_seconds*: of the cache; None: at random.
+    """
     random = Random(f"life {seed} {process} {number}")
     killed = random.random() < KILLED_SHARE
-    return Life(
+    planned = Life(
         name=f"p{process}l{number}",
         number=number,
         reads_a_thread=max(1, int(reads / LIVES_A_PROCESS * random.uniform(0.5, 1.5))),
-        cache_local_mb=random.choice((1, 1, 2, 50)),
+        cache_local_mb=random.choice((1, 1, 2, 50)) if memory_mb is None else memory_mb,
+        cache_write_seconds=(
+            random.choice((0, 0.05, 0.5, 2)) if write_seconds is None else write_seconds
+        ),
         cache_delta_size_limit=random.choice((1, 20, 300, 100_000)),
         base_options=random.choice(BASE_OPTIONS),
         instances_a_thread=random.choice((1, 2, 3)),
         releases=random.random() < 0.5,
         kill_point=random.choice(KILL_POINTS) if killed and kills else None,
         kill_step=random.randrange(20, 200),
+    )
+    return planned if process or number else _silent(planned)
+
+
+def _silent(planned: Life) -> Life:
+    """With room for what would have to be told to the file otherwise."""
+    return replace(
+        planned,
+        cache_write_seconds=0,
+        cache_delta_size_limit=100_000,
+        kill_point=None,
+        is_silent=True,
     )
 
 

@@ -76,9 +76,13 @@ def run(
     processes: int,
     threads: int,
     directory: Path,
+    memory_mb: float | None = None,
+    write_seconds: float | None = None,
     progress: Callable[[str], None] = lambda text: None,
 ) -> Totals:
     """Have *processes* use an empty database together until they have made *reads* reads.
+
+    *memory_mb*, *write_seconds*: of the cache; None: at random.
 
     *address*: of the database, as bases.py has it.  *directory*: for the
     journals and the cache file; it stays, for whoever wants to understand
@@ -98,6 +102,8 @@ def run(
         first_life=0,
         reads=-(-reads // (processes * threads)),
         time_limit_seconds=STARTUP_SECONDS + reads / READS_A_SECOND,
+        memory_mb=memory_mb,
+        write_seconds=write_seconds,
     )
     base = base_of(kind, address, keep_history=keep_history, layout=job.layout)
     if base.records_itself:
@@ -208,5 +214,8 @@ def _count(totals: Totals, path: Path, entry: dict[str, Any]) -> None:
     elif event == "view":
         totals.counts["views"] += 1
     elif event == "stats":
-        for name in ("hits", "misses", "restored"):
+        for name in ("hits", "misses", "restored", "file_hits", "file_writes"):
             totals.counts[name] += entry["stats"].get(name, 0)
+        if entry["is_silent"]:
+            assert not entry["stats"].get("file_writes"), "it must not write"
+            totals.counts["shared"] += entry["stats"].get("file_hits", 0)

@@ -21,6 +21,8 @@ pytest_plugins = ["servers"]
 READS = 100_000
 """In each run over the cache."""
 
+SHARED_READS = 40_000
+
 FAULTY_READS = 20_000
 """Enough for each fault to show many times."""
 
@@ -75,6 +77,22 @@ def test_no_wrong_revision(runs: Runs, kind: str, keep_history: bool) -> None:
         assert totals[event] > 0
     if kind == "postgresql":
         assert totals["connections ended"] > 0
+
+
+def test_no_wrong_revision_while_the_file_is_shared(runs: Runs) -> None:
+    """Memories that hold little, and a file that all go on writing: most comes from there."""
+    totals = runs(
+        "sqlite",
+        keep_history=True,
+        reads=SHARED_READS,
+        processes=4,
+        threads=2,
+        memory_mb=1,
+        write_seconds=0.05,
+    )
+    check(totals, SHARED_READS)
+    assert totals["file_writes"] > 0
+    assert totals["shared"] > 0, "nobody has read what another wrote"
 
 
 def test_no_wrong_revision_over_native_mapping(runs: Runs) -> None:

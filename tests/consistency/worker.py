@@ -46,6 +46,7 @@ class Job:
     *cache*: ``zodbcache``, ``none``, or the name of a fault.  *directory*: of
     the journals and the cache file.  *first_life*: how many were lived before
     by processes that were killed.  *reads*: how many each thread makes.
+    *memory_mb*, *write_seconds*: see plan.life().
     """
 
     kind: str
@@ -60,6 +61,8 @@ class Job:
     first_life: int
     reads: int
     time_limit_seconds: float
+    memory_mb: float | None
+    write_seconds: float | None
 
     @property
     def layout(self) -> Layout:
@@ -86,6 +89,8 @@ class Process:
                 number,
                 reads=self.job.reads,
                 kills=self.base.records_itself,
+                memory_mb=self.job.memory_mb,
+                write_seconds=self.job.write_seconds,
             )
             self._live(life)
             self._reads_left -= life.reads_a_thread
@@ -101,7 +106,7 @@ class Process:
         for thread in threads:
             thread.join()
         try:
-            journal.write("stats", stats=_stats(storage))
+            journal.write("stats", stats=_stats(storage), is_silent=life.is_silent)
             storage.close()
         except Exception:
             broken(journal, "close")
@@ -258,8 +263,8 @@ class Thread(threading.Thread):
         return "connections ended" if self._base.disconnect(self._choices.random) else None
 
     def _clear(self) -> str | None:
-        """Empty the memory tier under everybody's feet; the file stays."""
-        if self._job.cache != "zodbcache":
+        """Empty the memory tier under everybody's feet; the file gets all of it before."""
+        if self._job.cache != "zodbcache" or self._life.is_silent:
             return None
         self._storage._cache.clear()
         return "clears"

@@ -9,18 +9,22 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from signal import SIGKILL
 from typing import Any
 
-HERE = Path(__file__).parent
+ROOT = Path(__file__).parents[2]
+"""Of the source tree: the processes are started here."""
+
 WAIT_SECONDS = 30
 
 
 class Child:
     """A process that answers line by line."""
 
-    def __init__(self, script: str, *arguments: str, pass_fds: Sequence[int] = ()) -> None:
+    def __init__(self, module: str, *arguments: str, pass_fds: Sequence[int] = ()) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, str(HERE / script), *arguments],
+            [sys.executable, "-m", f"tests.processes.{module}", *arguments],
+            cwd=ROOT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             pass_fds=pass_fds,
@@ -42,8 +46,11 @@ class Child:
 
     def kill(self) -> None:
         """kill -9, unless it has ended."""
-        self._process.kill()
+        self.signal(SIGKILL)
         self.end()
+
+    def signal(self, number: int) -> None:
+        self._process.send_signal(number)
 
     def end(self) -> int:
         """Close its input; its exit status."""
@@ -62,7 +69,7 @@ class Server:
         self.start()
 
     def start(self) -> None:
-        self._child = Child("serve.py", str(self.path), str(self.port))
+        self._child = Child("serve", str(self.path), str(self.port))
         self.port = self._child.hear()
 
     def kill(self) -> None:
@@ -79,14 +86,19 @@ class Application:
         self.server = Server(self.path) if is_zeo else None
         self._children: list[Child] = []
 
-    def start(self, *, is_cached: bool = True, pass_fds: Sequence[int] = ()) -> Child:
-        """A process; it may not be open yet."""
-        job: dict[str, Any] = {"cache": str(self.cache) if is_cached else None}
+    def start(
+        self, *, is_cached: bool = True, pass_fds: Sequence[int] = (), **options: Any
+    ) -> Child:
+        """A process; it may not be open yet.  *options*: of the cache."""
+        job: dict[str, Any] = {
+            "cache": str(self.cache) if is_cached else None,
+            "options": options,
+        }
         if self.server is not None:
             job["zeo"] = self.server.port
         else:
             job["file"] = str(self.path)
-        child = Child("worker.py", json.dumps(job), pass_fds=pass_fds)
+        child = Child("worker", json.dumps(job), pass_fds=pass_fds)
         self._children.append(child)
         return child
 

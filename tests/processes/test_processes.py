@@ -5,12 +5,16 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
+import time
+from signal import SIGKILL
+from signal import SIGTERM
 
 import pytest
 from ZODB.FileStorage import FileStorage
 from ZODB.utils import p64
 from ZODB.utils import u64
 
+from .children import WAIT_SECONDS
 from .children import Application
 from .children import Child
 from .children import ask
@@ -173,17 +177,19 @@ def test_killed_after_reading(application: Application) -> None:
     assert len(check_file(application)) == len(OIDS)
 
 
-@pytest.mark.parametrize("rows_written", [0, 50])
-def test_killed_while_saving(application: Application, rows_written: int) -> None:
-    """After what changed is deleted from the file, and before its checkpoint is raised."""
+@pytest.mark.parametrize("writes", [0, 5])
+@pytest.mark.parametrize("signal", [SIGKILL, SIGTERM])
+def test_killed_while_saving(application: Application, writes: int, signal: int) -> None:
+    """What changed is deleted and what is new is there, but not all of it is in the file."""
     words = filled(application)
     before = check_file(application)
     child = application.open()
     ask(child, "commit", dict.fromkeys(HALF, "second"))
     words |= dict.fromkeys(HALF, "second")
     read_right(child, words)
-    assert ask(child, "close_half", rows_written) == "halted"
-    child.kill()
+    assert ask(child, "close_half", writes) == "halted"
+    child.signal(signal)
+    assert child.end() == -signal
     assert check_file(application) == before, "as if nothing had been written"
 
     child = application.open()
@@ -199,13 +205,47 @@ def test_killed_while_saving_with_another_alive(zeo: Application) -> None:
     child = zeo.open()
     ask(child, "commit", dict.fromkeys(HALF, "second"))
     words |= dict.fromkeys(HALF, "second")
-    assert ask(child, "close_half", 50) == "halted"
+    assert ask(child, "close_half", 5) == "halted"
     read_right(other, words)
     child.kill()
     read_right(other, words)
     close(other)
     assert len(check_file(zeo)) == len(OIDS)
     child = zeo.open()
+    assert read_right(child, words) == {"hits": len(OIDS), "misses": 0}
+    close(child)
+
+
+def test_ended_without_closing(application: Application) -> None:
+    """Many applications never close their storages."""
+    words = dict.fromkeys(OIDS, "first")
+    application.commit(words)
+    child = application.open()
+    read_right(child, words)
+    assert child.end() == 0
+    assert len(check_file(application)) == len(OIDS)
+
+
+def wait_for_writes(child: Child, count: int) -> None:
+    """Until the process has written so many rows."""
+    deadline = time.monotonic() + WAIT_SECONDS
+    while ask(child, "stats")["file_writes"] < count:
+        assert time.monotonic() < deadline
+
+
+def test_killed_after_writing_behind(application: Application) -> None:
+    """Nothing is lost that was written before; no saving, no closing."""
+    words = dict.fromkeys(OIDS, "first")
+    application.commit(words)
+    child = application.open(cache_write_seconds=0.01)
+    read_right(child, words)
+    wait_for_writes(child, len(OIDS))
+    ask(child, "commit", dict.fromkeys(HALF, "second"))
+    words |= dict.fromkeys(HALF, "second")
+    wait_for_writes(child, len(OIDS) + len(HALF))
+    child.kill()
+    assert len(check_file(application)) == len(OIDS)
+    child = application.open()
     assert read_right(child, words) == {"hits": len(OIDS), "misses": 0}
     close(child)
 

@@ -1,7 +1,8 @@
 """One process of an application: a storage, moved by lines of JSON.
 
-``worker.py '{"zeo": port | "file": path, "cache": directory | null}'``, then
-one line ``[command, argument]`` at a time, each answered with one line.
+``worker '{"zeo": port | "file": path, "cache": directory | null}'``, then
+one line ``[command, argument]`` at a time, each answered with one line.  The job
+may also have ``"options"`` of the cache, and ``"read_only": true`` with a file.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ import json
 import os
 import sys
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 from ZEO.ClientStorage import ClientStorage
@@ -23,6 +23,8 @@ from ZODB.utils import z64
 
 import zodbcache
 
+from .calls import Calls
+
 WAIT_SECONDS = 30
 
 
@@ -32,7 +34,7 @@ def say(answer: object) -> None:
 
 def open_base(job: dict[str, Any]) -> Any:
     if "file" in job:
-        return FileStorage(job["file"])
+        return FileStorage(job["file"], read_only=job.get("read_only", False))
     return ClientStorage(
         ("127.0.0.1", job["zeo"]), wait_timeout=WAIT_SECONDS, max_disconnect_poll=1
     )
@@ -42,12 +44,13 @@ class Worker:
     """Every public method is a command."""
 
     def __init__(self, job: dict[str, Any]) -> None:
+        self._halt_after: int | None = None
+        self._calls = Calls(self._at_call)
         self._base = self._storage = open_base(job)
         self._cached = job["cache"] is not None
         if self._cached:
-            self._storage = zodbcache.wrap(
-                self._base, cache_local_mb=10, cache_local_dir=job["cache"]
-            )
+            options = {"cache_local_mb": 10, "cache_write_seconds": 0, **job.get("options", {})}
+            self._storage = zodbcache.wrap(self._base, cache_local_dir=job["cache"], **options)
             self._storage._caretaker.wait()
 
     def stats(self, _: None) -> dict[str, int]:
@@ -111,20 +114,17 @@ class Worker:
         os.read(gate, 1)
         self._storage.close()
 
-    def close_half(self, rows_written: int) -> None:
-        """Save, stop inside the file's transaction after *rows_written* rows, and never go on."""
-        persistence = self._storage._persistence
-        rows = persistence._unsaved_rows
-
-        def halting(through: int) -> Iterator[Any]:
-            for number, row in enumerate(rows(through)):
-                if number == rows_written:
-                    say("halted")
-                    threading.Event().wait()
-                yield row
-
-        persistence._unsaved_rows = halting
+    def close_half(self, writes: int) -> None:
+        """Close, stop before the file is written to once more than *writes*, and never go on."""
+        self._halt_after = writes
         self._storage.close()
+
+    def _at_call(self, what: str, path: str) -> None:
+        if self._halt_after is not None and what.startswith("write"):
+            if self._halt_after == 0:
+                say("halted")
+                threading.Event().wait()
+            self._halt_after -= 1
 
 
 def main() -> None:

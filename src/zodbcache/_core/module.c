@@ -754,6 +754,13 @@ Store_return_unsaved(PyObject *self, PyObject *const *args, Py_ssize_t count)
 }
 
 static PyObject *
+Store_search_unsaved(PyObject *self, PyObject *Py_UNUSED(ignored))
+{
+    STORE(self)->unsaved_overflow = true;
+    Py_RETURN_NONE;
+}
+
+static PyObject *
 Store_pack(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
     const char *oids;
@@ -899,6 +906,7 @@ static PyMethodDef Store_methods[] = {
     {"peek", Store_peek, METH_O, NULL},
     {"take_unsaved", Store_take_unsaved, METH_NOARGS, NULL},
     {"return_unsaved", FASTCALL(Store_return_unsaved), METH_FASTCALL, NULL},
+    {"search_unsaved", Store_search_unsaved, METH_NOARGS, NULL},
     {"pack", FASTCALL(Store_pack), METH_FASTCALL, NULL},
     {"mark_unsaved", Store_mark_unsaved, METH_NOARGS, NULL},
     {"restore_batch", FASTCALL(Store_restore_batch), METH_FASTCALL, NULL},

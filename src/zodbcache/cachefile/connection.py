@@ -195,8 +195,8 @@ class Connection:
         sqlite = self._require(operation)
         assert not sqlite.in_transaction, "a transaction of this instance is open"
         self._require_same_files()
-        self.run("BEGIN IMMEDIATE" if write else "BEGIN")
         try:
+            self.run("BEGIN IMMEDIATE" if write else "BEGIN")
             yield
             self.run("COMMIT")
         except BaseException:

@@ -45,16 +45,18 @@ class Unsettled(Exception):
 class Changes(NamedTuple):
     """Every object changed after some checkpoint, up to *through* at least.
 
-    *named*: ``(oids, tid)`` pairs, each tid an upper bound.
+    *named*: ``(oids, tid)`` pairs, each tid an upper bound.  *exact*: the last
+    tid of an object there is its revision's.
     """
 
     through: int
     named: list[tuple[list[bytes], int]]
+    exact: bool = False
 
     def doubting(self, witnesses: list[tuple[int, int]], shared: int) -> Changes:
         """The same, and the witnesses newer than *shared*, which are not what they were."""
         doubted = [to_bytes(oid) for oid, tid in witnesses if tid > shared]
-        return self._replace(named=[*self.named, (doubted, self.through)])
+        return self._replace(named=[*self.named, (doubted, self.through)], exact=False)
 
 
 @implementer(ICatchUp)
@@ -152,7 +154,7 @@ class IteratorCatchUp(CatchUp):
                 named.append(([record.oid for record in transaction], to_int(transaction.tid)))
                 if monotonic() > deadline:
                     raise CannotCatchUp(f"more changed than {BUDGET_SECONDS:.0f} s can iterate")
-        return Changes(through, named)
+        return Changes(through, named, exact=True)
 
     def has_transaction(self, tid: int) -> bool:
         found = list(islice(_transactions(self.base, tid, tid), 1))

@@ -206,7 +206,7 @@ class RelStorageCatchUp(CatchUp):
             for rows in self._queries.windows(cursor, since):
                 for tid, group in groupby(rows, key=itemgetter(1)):
                     named.append(([to_bytes(oid) for oid, _ in group], tid))
-            return Changes(through, named)
+            return Changes(through, named, exact=True)
 
         found: Changes = self._ask(ask)
         return found

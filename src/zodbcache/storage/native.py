@@ -42,6 +42,7 @@ class CachedMVCCStorage(DelegatingStorage):
         self._is_first = is_first
         self._feed = feed
         self._view = SnapshotView(base, cache, feed)
+        self._knew_nothing = False  # the base storage, when it polled last
         self.load = self._view.load
         alsoProvides(self, *providedBy(base))
 
@@ -98,13 +99,19 @@ class CachedMVCCStorage(DelegatingStorage):
 
     def poll_invalidations(self) -> Any:
         """IMVCCStorage: a new snapshot begins; what changed since the last one."""
+        before = self._view.polled_at
         self._view.unpin()
         was_lost, self._view.is_lost = self._view.is_lost, False
+        knew_nothing, self._knew_nothing = self._knew_nothing, False
         changed = self._base.poll_invalidations()
-        if was_lost:
+        if changed is None:
+            self._knew_nothing = True
+        elif was_lost:
             changed = None  # it tells what came after a tid that it believed to have seen
         if not self._view.pin(ask=changed is None):
             changed = self._poll_again(changed)
+        if changed is not None and knew_nothing:
+            changed = self._view.changed_since(before, changed)
         return changed
 
     def _poll_again(self, changed: Iterable[bytes] | None) -> Any:
