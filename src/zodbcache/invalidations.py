@@ -265,7 +265,6 @@ class InvalidationLog:
         since: int,
         changes: Iterable[tuple[Sequence[bytes], int]],
         through: int,
-        *,
         exact: bool = False,
     ) -> bool:
         """Every change from *since* to *through* is among *changes*: start earlier.

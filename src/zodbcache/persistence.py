@@ -217,7 +217,7 @@ class Persistence:
     def _complain(self, message: str, error: CacheFileError) -> None:
         """Warn, unless it was just the same before."""
         text = message % error
-        logger.log(logging.DEBUG if text == self._complaint else logging.WARNING, "%s", text)
+        logger.log(logging.DEBUG if text == self._complaint else logging.WARNING, message, error)
         self._complaint = text
 
     def retry_now(self) -> None:

@@ -70,11 +70,15 @@ static int
 sum_read(sqlite3_file *file, void *data, int size, int64_t offset)
 {
     int code = real(file)->pMethods->xRead(real(file), data, size, offset);
+    bool is_compared = of(file)->has_sums && of(file)->compares && is_page(of(file), size, offset);
+    if (code == SQLITE_IOERR_SHORT_READ && is_compared) {
+        return SQLITE_CORRUPT; /* SQLite would take zeros for the rest */
+    }
     if (code != SQLITE_OK) {
         return code;
     }
     note_reserve(of(file), data, size, offset);
-    if (of(file)->has_sums && of(file)->compares && is_page(of(file), size, offset)) {
+    if (is_compared) {
         uint64_t kept;
         memcpy(&kept, (char *)data + size - PAGESUM_BYTES, sizeof kept);
         if (kept != pagesum_of(data, (size_t)size - PAGESUM_BYTES)) {

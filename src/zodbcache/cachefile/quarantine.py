@@ -164,8 +164,8 @@ def _make_usable(connection: Connection, *, identity: str) -> None:
         _rebuild(connection, identity=identity, cause="its tables are not as they should be")
         return
     schema.migrate(connection, identity=identity, generation=1)
-    _check_tier(connection, identity=identity)
     connection.compare_pages(True)
+    _check_tier(connection, identity=identity)
 
 
 def _check_tier(connection: Connection, *, identity: str) -> None:
@@ -173,8 +173,6 @@ def _check_tier(connection: Connection, *, identity: str) -> None:
     try:
         with connection.transaction("open", write=False):
             tier = read_tier(connection)
-            connection.rows("SELECT oid FROM record LIMIT 1")
-            connection.rows("SELECT oid FROM witness LIMIT 1")
     except CacheFileError as exc:
         if not connection.damaged:
             raise
