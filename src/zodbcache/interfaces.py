@@ -382,7 +382,7 @@ class ICacheFile(Interface):
         """Add to the frequencies of rows: a list of ``(oid, tid, gain)``.  Returns the age."""
 
     def trim(pause):
-        """Bring the file below its limit, in small steps; ``pause()`` is called between them."""
+        """Bring the file below its limit, in small steps, until ``pause()`` between two is true."""
 
     def reset(generation: int):
         """Empty the file in place and start the next generation.

@@ -535,8 +535,9 @@ class Persistence:
                     if position < 0:
                         oids = self._store.take_unsaved()
                         position = 0
+                    begun = position
                     position, checkpoint = self._save_some(oids, position, bytes_at_once)
-                if not checkpoint or pause():
+                if not checkpoint or position == begun or pause():
                     break
         finally:
             if position < 0:  # interrupted, perhaps just after they were handed over
@@ -631,7 +632,7 @@ class Persistence:
             if self._file is not None and self._is_full and self._is_usable:
                 try:
                     self._file.trim(pause)
-                    self._is_full = False
+                    self._is_full = False  # or the next save says so again
                 except CacheFileError as error:
                     self._cannot_write(error)
 

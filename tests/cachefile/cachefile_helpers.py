@@ -60,6 +60,43 @@ def execute(path, *statements):
         connection.close()
 
 
+def query(path, sql, bindings=()):
+    """Rows of the file as another program sees it."""
+    connection = apsw.Connection(str(path))
+    try:
+        return list(connection.execute(sql, bindings))
+    finally:
+        connection.close()
+
+
+def frequencies(cache_file):
+    """``{oid: frequency}`` as a restore would get them."""
+    with cache_file.snapshot() as snapshot:
+        return {oid: frequency for oid, _, frequency, _ in snapshot.rows(LATEST, ALL_BYTES)}
+
+
+def check_totals(path):
+    """What ``tier`` says of the rows, and that no frequency outlived its row."""
+    counted = query(path, "SELECT count(*), ifnull(sum(octet_length(state)), 0) FROM record")
+    assert query(path, "SELECT row_count, state_bytes FROM tier") == counted
+    assert query(path, "SELECT oid FROM heat WHERE oid NOT IN (SELECT oid FROM record)") == []
+
+
+def make_version_1(path):
+    """What the first version would have left.  No connection may be open."""
+    execute(
+        path,
+        "PRAGMA synchronous = off",
+        "PRAGMA journal_mode = delete",
+        "DROP TABLE heat",
+        "PRAGMA user_version = 1",
+        "PRAGMA page_size = 16384",
+        "PRAGMA auto_vacuum = 0",
+        "VACUUM",
+        "PRAGMA journal_mode = wal",
+    )
+
+
 def flip(path, offset):
     """Flip all the bits of one byte.  No connection of this process may be open."""
     with open(path, "r+b") as stream:

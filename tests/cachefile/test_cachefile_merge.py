@@ -7,7 +7,6 @@ import os
 import pytest
 from cachefile_helpers import LATEST
 from cachefile_helpers import advance
-from cachefile_helpers import execute
 from cachefile_helpers import generation_of
 from cachefile_helpers import log_of
 from cachefile_helpers import log_too_short
@@ -16,7 +15,6 @@ from cachefile_helpers import row
 from cachefile_helpers import tids
 from zope.interface.verify import verifyObject
 
-from zodbcache.cachefile import ROW_OVERHEAD_BYTES
 from zodbcache.cachefile import Outcome
 from zodbcache.cachefile.merge import WITNESSES_KEPT
 from zodbcache.cachefile.rows import BATCH_ROWS
@@ -193,60 +191,12 @@ def test_newest_witnesses_are_kept(cache_file):
         assert snapshot.witnesses == names[: -WITNESSES_KEPT - 1 : -1]
 
 
-class TestLimit:
-    """Trimming, by bytes and frequency."""
+class TestReading:
+    """Which rows come when not all fit."""
 
-    SIZE_BYTES = 1000 + ROW_OVERHEAD_BYTES
-
-    def fill(self, cache_file, frequencies, first_oid=0, through=5):
-        rows = (row(first_oid + i, 1, bytes(1000), f) for i, f in enumerate(frequencies))
-        return advance(cache_file, through, *rows)
-
-    def test_least_frequent_go_first(self, open_file):
-        cache_file = open_file(limit_bytes=100 * self.SIZE_BYTES)
-        result = self.fill(cache_file, [oid % 10 for oid in range(200)])
-        with cache_file.snapshot() as snapshot:
-            kept = [oid for oid, *_ in snapshot.rows(LATEST, 10**9)]
-            assert snapshot.size_bytes == len(kept) * self.SIZE_BYTES
-        assert result.trimmed == 200 - len(kept)
-        assert 80 <= len(kept) <= 100
-        gone = set(range(200)) - set(kept)
-        assert max(oid % 10 for oid in gone) <= min(oid % 10 for oid in kept)
-
-    def test_within_the_limit_nothing_goes(self, open_file):
-        cache_file = open_file(limit_bytes=100 * self.SIZE_BYTES)
-        assert self.fill(cache_file, [0] * 100).trimmed == 0
-        assert self.fill(cache_file, [0], first_oid=100).trimmed > 0
-
-    def test_row_above_the_limit_goes(self, open_file):
-        cache_file = open_file(limit_bytes=500)
-        assert self.fill(cache_file, [3]).trimmed == 1
-        assert tids(cache_file) == {}
-
-    def test_frequencies_age(self, open_file):
-        cache_file = open_file(limit_bytes=100 * self.SIZE_BYTES)
-        self.fill(cache_file, [15] * 50)
-        for first_oid in range(100, 5000, 100):
-            self.fill(cache_file, [8] * 100, first_oid=first_oid)
-        assert min(tids(cache_file)) >= 100, "what was hot long ago has gone"
-
-    def test_frequency_comes_back_within_its_range(self, open_file):
-        cache_file = open_file(limit_bytes=100 * self.SIZE_BYTES)
-        self.fill(cache_file, [4] * 101)
-        self.fill(cache_file, [9], first_oid=500)
-        with cache_file.snapshot() as snapshot:
-            frequencies = {oid: f for oid, _, f, _ in snapshot.rows(LATEST, 10**9)}
-        assert frequencies.pop(500) == 9
-        assert set(frequencies.values()) == {0}
-
-    def test_frequency_out_of_range_is_clamped(self, cache_file):
-        self.fill(cache_file, [4, 5])
-        execute(cache_file.path, "UPDATE record SET frequency = 1000000 * (oid - 1) - 500000")
-        with cache_file.snapshot() as snapshot:
-            assert [row[2] for row in snapshot.rows(LATEST, 10**9)] == [0, 0]
-        execute(cache_file.path, "UPDATE record SET frequency = 1000000")
-        with cache_file.snapshot() as snapshot:
-            assert [row[2] for row in snapshot.rows(LATEST, 10**9)] == [15, 15]
+    def fill(self, cache_file, frequencies):
+        rows = (row(oid, 1, bytes(1000), f) for oid, f in enumerate(frequencies))
+        return advance(cache_file, 5, *rows)
 
     def test_reading_prefers_the_hottest(self, cache_file):
         self.fill(cache_file, [oid % 10 for oid in range(200)])

@@ -92,8 +92,9 @@ class TestSchema:
     def test_header(self, cache_file):
         connection = apsw.Connection(cache_file.path)
         assert connection.pragma("application_id") == schema.APPLICATION_ID
-        assert connection.pragma("user_version") == schema.VERSION == 1
-        assert connection.pragma("page_size") == 16384
+        assert connection.pragma("user_version") == schema.VERSION == 2
+        assert connection.pragma("page_size") == 8192
+        assert connection.pragma("auto_vacuum") == 2, "incremental"
         assert connection.pragma("journal_mode") == "wal"
         connection.close()
 

@@ -64,9 +64,9 @@ def test_row_and_checkpoint_are_of_one_snapshot(filled, reader):
 
 
 def test_a_snapshot_in_use_is_renewed(filled, reader, monkeypatch):
-    reader.read(X)
-    advance(filled, 20, row(X, 19), names=log_of((X, 19)))
     monkeypatch.setattr(readers, "RENEW_SECONDS", 0.0)
+    assert reader.read(X).checkpoint == 10
+    advance(filled, 20, row(X, 19), names=log_of((X, 19)))
     assert reader.read(X).checkpoint == 20
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from zope.interface.verify import verifyObject
 
+from zodbcache._core._store import Batch
 from zodbcache.ids import to_bytes
 from zodbcache.ids import to_int
 from zodbcache.interfaces import IInvalidationLog
@@ -311,7 +312,7 @@ class TestWhatItRemembers:
     def test_extended_back(self, tier: Tier) -> None:
         assert tier.log.extend_back(4, [([X], 8)], 10)
         assert tier.log.start == 4
-        assert tier.log.restore([(7, 2, 1, b"x2"), (8, 2, 1, b"y2")], known=4) is not None
+        assert tier.log.restore(Batch([(7, 2, 1, b"x2"), (8, 2, 1, b"y2")]), known=4)
         assert tier.load(X, 10) is None
         assert tier.load(Y, 10) == (2, None)
         assert tier.log.names_since(4) == [(7, 8)]
@@ -323,18 +324,28 @@ class TestWhatItRemembers:
         assert tier.log.start == 10
 
     def test_rows_from_before_the_start_are_refused(self, tier: Tier) -> None:
-        tier.log.restore([(7, 2, 1, b"x2")], known=9)
+        tier.log.restore(Batch([(7, 2, 1, b"x2")]), known=9)
         assert tier.load(X, 10) is None
 
     def test_rows_that_were_named_are_refused(self, tier: Tier) -> None:
         tier.push(12, X)
-        tier.log.restore([(7, 5, 1, b"x5"), (8, 5, 1, b"y5")], known=10)
+        tier.log.restore(Batch([(7, 5, 1, b"x5"), (8, 5, 1, b"y5")]), known=10)
         assert tier.load(X, 12) is None
         assert tier.load(Y, 12) == (5, None)
 
     def test_restoring_says_when_the_memory_is_full(self, tier: Tier) -> None:
         rows = ((oid, 5, 1, b"s" * 10_000) for oid in range(100))
-        assert tier.log.restore(rows, known=10) is None
+        assert not tier.log.restore(Batch(list(rows)), known=10)
+
+    def test_rows_of_another_history_are_refused(self, tier: Tier) -> None:
+        """They were confirmed, and then another database began in its place."""
+        batch = Batch([(7, 5, 1, b"x5")])
+        history = tier.store.history
+        assert tier.log.restart(tier.log.breaks, 10)
+        assert not tier.log.restore(batch, 10, history)
+        assert tier.load(X, 10) is None
+        assert tier.log.restore(batch, 10, tier.store.history)
+        assert tier.load(X, 10) == (5, None)
 
     def test_its_memory_is_counted(self) -> None:
         """I5."""

@@ -10,6 +10,8 @@ import pytest
 from zope.interface.verify import verifyClass
 from zope.interface.verify import verifyObject
 
+from zodbcache._core._store import Batch
+from zodbcache._core._store import Deltas
 from zodbcache.ids import to_bytes
 from zodbcache.ids import to_int
 from zodbcache.interfaces import IStore
@@ -23,6 +25,7 @@ OBJECT_MAX_BYTES = 64 * 1024
 X = 7
 Y = 8
 HIGHEST_OID = b"\xff" * 8
+LATEST = 2**63 - 1
 
 Advance = tuple[list[bytes], int, bool]
 
@@ -44,6 +47,19 @@ def load_at(store: Any, oid: int, at: int) -> Any:
     """``(state, tid)`` with an int tid, or None."""
     found = store.load_at(to_bytes(oid), at)
     return found and (found[0], to_int(found[1]))
+
+
+def save(store: Any) -> tuple[bytes, Any]:
+    """All that the file lacks is given to it: the oids, and a Batch."""
+    oids = store.take_unsaved()
+    return oids, store.pack(oids, 0, LATEST, LATEST)[0]
+
+
+def unsaved(store: Any) -> list[int]:
+    """The oids of what the file lacks, and goes on to lack."""
+    oids, batch = save(store)
+    store.return_unsaved(oids, 0)
+    return [row[0] for row in batch.rows()]
 
 
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS, ids=lambda one: one.__name__)
@@ -74,7 +90,7 @@ class TestStore:
         store = make()
         assert store.checkpoint == 0
         assert store.limit_bytes == LIMIT_BYTES
-        assert store.unsaved() == []
+        assert unsaved(store) == []
         assert store.peek(X) is None
         assert load(store, X, 1) is None
 
@@ -330,7 +346,7 @@ class TestStore:
     def test_a_promoted_revision_is_saved_and_of_the_file(self, store: Any) -> None:
         assert store.promote(X, 5, b"x5", 3)
         assert load(store, X, 11) == (b"x5", 5, None)
-        assert store.unsaved() == []
+        assert unsaved(store) == []
         assert store.stats()["file_hits"] == 1
         assert store.stats()["sets"] == 0
 
@@ -352,7 +368,7 @@ class TestStore:
     def test_a_restored_revision_is_open_and_saved(self, store: Any) -> None:
         assert store.restore(X, 5, b"x5", 3)
         assert load(store, X, 11) == (b"x5", 5, None)
-        assert store.unsaved() == []
+        assert unsaved(store) == []
 
     def test_restoring_evicts_nothing_and_says_when_it_is_full(self, make: Any) -> None:
         store = make()
@@ -548,36 +564,55 @@ class TestStore:
         store.insert(X, 1, 2, b"x1")
         store.insert(Y, 5, 9, b"y5")
         store.restore(9, 5, b"z5", 1)
-        assert store.unsaved() == [X]
-        store.mark_saved(X, 5)
-        assert store.unsaved() == []
+        assert store.unsaved_bytes == len(b"x5")
+        _, batch = save(store)
+        assert [(oid, tid, state) for oid, tid, _, state in batch.rows()] == [(X, 5, b"x5")]
+        assert store.unsaved_bytes == 0
+        assert unsaved(store) == []
 
     def test_unsaved_oids_ascend_as_signed_numbers(self, store: Any) -> None:
         oids = [0, to_int(HIGHEST_OID), 5, 2**63 - 1, -(2**63), 1000, -7]
         for oid in oids:
             store.insert(oid, 5, 0, b"x")
-        assert store.unsaved() == sorted(oids)
+        assert unsaved(store) == sorted(oids)
         assert store.load_before(HIGHEST_OID, to_bytes(11)) == (b"x", to_bytes(5), None)
         assert store.load_before(b"\0" * 8, to_bytes(11)) == (b"x", to_bytes(5), None)
 
     def test_a_newer_revision_is_unsaved_again(self, store: Any) -> None:
         store.insert(X, 5, 0, b"x5")
-        store.mark_saved(X, 5)
+        save(store)
         store.insert(X, 8, 0, b"x8")
-        assert store.unsaved() == [X]
+        assert unsaved(store) == [X]
 
-    def test_mark_saved_means_this_revision_only(self, store: Any) -> None:
-        store.insert(X, 8, 0, b"x8")
-        store.mark_saved(X, 5)
-        store.mark_saved(Y, 5)
-        assert store.unsaved() == [X]
+    def test_what_was_packed_may_turn_out_not_to_be_saved(self, store: Any) -> None:
+        store.insert(X, 5, 0, b"x5")
+        store.insert(Y, 5, 0, b"y5")
+        oids, _ = save(store)
+        assert store.unsaved_bytes == 0
+        store.return_unsaved(oids, 1)
+        assert store.unsaved_bytes == len(b"y5")
+        assert unsaved(store) == [Y]
+        store.return_unsaved(oids, 0)
+        assert unsaved(store) == [X, Y]
+
+    def test_what_ends_is_unsaved_no_more(self, store: Any) -> None:
+        store.insert(X, 5, 0, b"x5")
+        store.insert(Y, 5, 0, b"y5")
+        store.advance(ended(X, at=12, exact=True), 12)
+        assert store.unsaved_bytes == len(b"y5")
+        assert unsaved(store) == [Y]
+        store.advance(ended(Y, at=13, exact=False), 13)
+        assert store.unsaved_bytes == 0
+        assert unsaved(store) == []
 
     def test_mark_unsaved(self, store: Any) -> None:
         store.insert(X, 5, 0, b"x5")
-        store.mark_saved(X, 5)
+        save(store)
         store.restore(Y, 5, b"y5", 1)
+        store.insert(9, 5, 8, b"closed")
         store.mark_unsaved()
-        assert store.unsaved() == [X, Y]
+        assert store.unsaved_bytes == len(b"x5y5")
+        assert unsaved(store) == [X, Y]
 
     def test_peek_gives_the_open_revision_and_counts_nothing(self, store: Any) -> None:
         store.insert(X, 5, 0, b"x5")
@@ -657,8 +692,25 @@ class TestStore:
             (lambda s: s.reserve(-1), ValueError),
             (lambda s: s.reserve("1"), TypeError),
             (lambda s: s.peek(to_bytes(X)), TypeError),
-            (lambda s: s.mark_saved(X), TypeError),
-            (lambda s: s.mark_saved(X, None), TypeError),
+            (lambda s: s.return_unsaved(b""), TypeError),
+            (lambda s: s.return_unsaved("text", 0), TypeError),
+            (lambda s: s.return_unsaved(b"", -1), ValueError),
+            (lambda s: s.return_unsaved(b"", None), TypeError),
+            (lambda s: s.pack(b"", 0, 20), TypeError),
+            (lambda s: s.pack([X], 0, 20, 100), TypeError),
+            (lambda s: s.pack(b"", -1, 20, 100), ValueError),
+            (lambda s: s.pack(b"", 0, -1, 100), ValueError),
+            (lambda s: s.pack(b"", 0, 20, -1), ValueError),
+            (lambda s: s.pack(b"", 0, 20, 2**63), OverflowError),
+            (lambda s: s.restore_batch(Batch([]), Deltas()), TypeError),
+            (lambda s: s.restore_batch([(Y, 5, 0, b"")], Deltas(), 10), TypeError),
+            (lambda s: s.restore_batch(Batch([]), {}, 10), TypeError),
+            (lambda s: s.restore_batch(Batch([]), Deltas(), -1), ValueError),
+            (lambda s: s.heated(0, 10), TypeError),
+            (lambda s: s.heated(-1, 10, 0), ValueError),
+            (lambda s: s.heated(0, -1, 0), ValueError),
+            (lambda s: s.heated(0, 10, -1), ValueError),
+            (lambda s: s.heated(None, 10, 0), TypeError),
         ],
     )
     def test_bad_arguments(self, store: Any, call: Any, error: type[Exception]) -> None:

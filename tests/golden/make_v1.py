@@ -1,7 +1,8 @@
 """Make ``v1.sqlite3``, a cache file of format version 1 with fixed contents.
 
 Run once, when version 1 was the present one; the file is kept so that every
-later version proves that it reads it.  Do not make it anew.
+later version proves that it reads it.  Do not make it anew: the present code
+would make a file of its own version.
 
     python make_v1.py DIRECTORY
 """

@@ -812,6 +812,8 @@ Store_heated(PyObject *self, PyObject *const *args, Py_ssize_t count)
         !tid_from_int(args[1], &slots) || !tid_from_int(args[2], &faded)) {
         return NULL;
     }
+    size_t all_slots = table_bytes(&STORE(self)->table) / sizeof(uint64_t);
+    slots = slots < all_slots ? slots : all_slots;
     revision_gain *gains = PyMem_Malloc((slots + 1) * sizeof *gains);
     if (gains == NULL) {
         return PyErr_NoMemory();

@@ -266,6 +266,11 @@ class Connection:
             with suppress(apsw.Error):  # somebody else is about it, or the next one will see
                 self._require("checkpoint").wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
 
+    @property
+    def can_shrink(self) -> bool:
+        """Whether the file gives pages back: decided when it was made, or written anew."""
+        return bool(self.rows("PRAGMA auto_vacuum")[0][0] == _INCREMENTAL)
+
     def vacuum(self) -> None:
         """Write the file anew, so that it can give pages back later.  Raises CacheFileError."""
         sqlite = self._require("migrate")

@@ -105,7 +105,7 @@ def replaced(path: str, operation: str) -> CacheFileError:
         path,
         operation,
         cause="it, or its -wal or -shm file, was deleted or replaced while open",
-        remedy="Restart this process to use the file that is there now.",
+        remedy="Leave it in place while processes use it; what is there now is tried soon.",
         recoverable=False,
     )
 

@@ -142,10 +142,11 @@ class CacheFile:
         """Add to the frequencies of rows; return the file's age: they fade as it grows."""
         return merge.warm(self._connection, generation=generation, gains=gains)
 
-    def trim(self, pause: Callable[[], object] = lambda: None) -> int:
+    def trim(self, pause: Callable[[], bool] = lambda: False) -> int:
         """Keep to the limit (:mod:`zodbcache.cachefile.trim`); return how many rows went.
 
-        *pause*: called between two transactions, none of which is long.
+        *pause*: called between two transactions, none of which is long; True
+        ends it before its time.
         """
         return trim(self._connection, limit_bytes=self.limit_bytes, pause=pause)
 

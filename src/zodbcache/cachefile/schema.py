@@ -117,8 +117,8 @@ def migrate(connection: Connection, *, identity: str, generation: int) -> None:
     A file that another process has brought there meanwhile is left as it is.
     *generation*: of an empty file.  Raises CacheFileError.
     """
-    if connection.rows("PRAGMA user_version")[0][0] == 1:
-        connection.vacuum()  # the first version could not shrink
+    if connection.rows("PRAGMA user_version")[0][0] < VERSION and not connection.can_shrink:
+        connection.vacuum()
     with connection.transaction("open", write=True):
         version = connection.rows("PRAGMA user_version")[0][0]
         if version >= VERSION:

@@ -37,6 +37,10 @@ _FREE_PERCENT: Final = 15
 _FREE_TARGET_PERCENT: Final = 10
 
 _SHARES: Final = 1024
+
+#: Of a class of few rows an even choice may be far from its share: twice as much then.
+_ATTEMPTS: Final = _SHARES.bit_length()
+
 _NAME_BYTES: Final = 16
 
 
@@ -58,32 +62,38 @@ def classes(connection: Connection, tier: Tier) -> list[ValueClass]:
         return [ValueClass(*one) for one in rows.weigh(tier.age)]
 
 
-def trim(connection: Connection, *, limit_bytes: int, pause: Callable[[], object]) -> int:
+def trim(connection: Connection, *, limit_bytes: int, pause: Callable[[], bool]) -> int:
     """Bring a file above *limit_bytes* down to nine tenths of it; return how many rows went.
 
-    *pause*: called between two transactions.  Raises CacheFileError.
+    *pause*: called between two transactions; True ends it before its time.
+    Raises CacheFileError.
     """
     trimmed = 0
-    with connection.transaction("trim", write=False):
-        tier = read_tier(connection)
-        is_full = tier.size_bytes > limit_bytes
-        victims = _choose(connection, tier, limit_bytes) if is_full else b""
-    for start in range(0, len(victims) // _NAME_BYTES, STEP_ROWS):
-        trimmed += _delete(connection, tier, victims, start)
-        pause()
-    if is_full:
-        _grow_older(connection, tier)
-    while _shrink(connection):
-        pause()
+    planned = None
+    for attempt in range(_ATTEMPTS):
+        with connection.transaction("trim", write=False):
+            tier = read_tier(connection)
+            if tier.size_bytes <= limit_bytes:
+                break
+            victims = _choose(connection, tier, limit_bytes, attempt)
+        planned = planned or tier
+        for start in range(0, len(victims) // _NAME_BYTES, STEP_ROWS):
+            trimmed += _delete(connection, planned, victims, start)
+            if pause():
+                return trimmed
+    if planned is not None:
+        _grow_older(connection, planned)
+    while _shrink(connection) and not pause():
+        pass
     return trimmed
 
 
-def _choose(connection: Connection, tier: Tier, limit_bytes: int) -> bytes:
+def _choose(connection: Connection, tier: Tier, limit_bytes: int, attempt: int) -> bytes:
     """Whom to delete: the rows below a class, and by their checksums a share of that class."""
     target_bytes = limit_bytes * _TARGET_PERCENT // 100
     below, share = _threshold(classes(connection, tier), tier.size_bytes - target_bytes)
     with connection.bulk() as rows:
-        return rows.choose(tier.age, below, share)
+        return rows.choose(tier.age, below, min(share << attempt, _SHARES))
 
 
 def _threshold(found: list[ValueClass], excess_bytes: int) -> tuple[int, int]:
@@ -129,4 +139,4 @@ def _shrink(connection: Connection) -> bool:
     with connection.transaction("trim", write=True):
         connection.rows(f"PRAGMA incremental_vacuum({min(excess, _STEP_PAGES)})")
     connection.checkpoint()
-    return True
+    return bool(connection.rows("PRAGMA freelist_count")[0][0] < free)
