@@ -77,13 +77,21 @@ def bases(request: pytest.FixtureRequest, tmp_path: Path) -> Bases:
 
 @pytest.fixture
 def wrapped(tmp_path: Path) -> Iterator[Callable[..., Any]]:
-    """Wrap a base storage, with the test's own cache directory; closed at the end."""
+    """Wrap a base storage, with the test's own cache directory; closed at the end.
+
+    The file is written when a test says so, and at the end.
+    """
     import zodbcache
 
     made: list[Any] = []
 
     def wrap(base: Any, **options: Any) -> Any:
-        options = {"cache_local_mb": 10, "cache_local_dir": str(tmp_path / "cache"), **options}
+        options = {
+            "cache_local_mb": 10,
+            "cache_local_dir": str(tmp_path / "cache"),
+            "cache_write_seconds": 0,
+            **options,
+        }
         made.append(zodbcache.wrap(base, **options))
         return made[-1]
 

@@ -103,8 +103,9 @@ class ProcessCache:
 
     def forget(self) -> None:
         """Drop everything: the base storage may have forgotten what is cached of it."""
-        self.persistence.forget()  # waits for rows on their way back
-        self.log.forget_all()
+        self.log.forget_all()  # so that nothing of it is written any more
+        self.persistence.forget()
+        self.log.forget_all()  # what came back from the file meanwhile
 
     def begin_anew(self) -> None:
         """Drop everything: another database begins in the place of this one."""

@@ -404,14 +404,16 @@ class InvalidationLog:
             is_current = covers or checkpoint >= self.end
             return (is_current and at <= self.end) or (at <= checkpoint and not end_wanted)
 
-    def restore(self, batch: Batch, known: int, history: int | None = None) -> bool:
+    def restore(
+        self, batch: Batch, known: int, history: int | None = None, epoch: int | None = None
+    ) -> bool:
         """Keep rows of the file, current through *known*, that did not change since.
 
         *history*: the memory tier's when it was known that they are.  Returns
         False when there is no use in more: the tier is full, or began anew.
         """
         with self._lock:
-            if history not in (None, self._store.history):
+            if history not in (None, self._store.history) or epoch not in (None, self.epoch):
                 return False
             return known < self.start or self._store.restore_batch(batch, self._deltas, known)
 

@@ -120,7 +120,7 @@ class Persistence:
         self._closing = False
         self._is_damaged = False
         self._is_full = False  # the file has more rows than it may
-        self._heat_position = 0
+        self._is_void = False  # the file's rows may not come back when it is opened anew
         self._age: int | None = None  # the file's, when it was told of frequencies
         self.is_outdated = False
         self.wants_preload = False
@@ -304,7 +304,10 @@ class Persistence:
         with file.snapshot() as snapshot:
             checkpoint, witnesses = snapshot.checkpoint, snapshot.witnesses
             self._generation = snapshot.generation
-        if checkpoint:
+        if self._is_void:
+            self._reset(file)
+            self._is_void = False
+        elif checkpoint:
             confirmed, witnesses = self._shared_through(file, checkpoint, witnesses)
             if confirmed == 0:
                 logger.warning(
@@ -406,13 +409,14 @@ class Persistence:
         known: int,
         history: int,
         pause: Callable[[], object] | None = None,
+        epoch: int | None = None,
     ) -> None:
         """Let the rows in by the log, as many as memory holds."""
         for batch in snapshot.batches(known, self._options.limit_bytes):
             if self._closing or self._is_forking:
                 self.wants_preload = not self._closing
                 break
-            if not self._log.restore(batch, known, history):
+            if not self._log.restore(batch, known, history, epoch):
                 break
             self.restored += len(batch)
             if pause is not None:
@@ -432,13 +436,13 @@ class Persistence:
         *pause*: called between some rows and the next; None: somebody waits.
         """
         self.wants_preload = False
-        history, file = self._store.history, self._file
+        history, epoch, file = self._store.history, self._log.epoch, self._file
         if file is None or not self._is_usable:
             return
         try:
             with self._preloading, file.separate_snapshot() as snapshot:
                 if snapshot.generation == self._generation:
-                    self._take(snapshot, snapshot.checkpoint, history, pause)
+                    self._take(snapshot, snapshot.checkpoint, history, pause, epoch)
         except CacheFileError as error:
             self._complain("Cannot preload the cache: %s", error)
 
@@ -603,6 +607,7 @@ class Persistence:
         self._is_full = result.size_bytes > file.limit_bytes
         self._retry_seconds = RETRY_SECONDS[0]
         self._locked_since = 0.0
+        self._complaint = ""
         if result.outcome is Outcome.STALE_GENERATION:
             self.distrust()
             return 0
@@ -687,18 +692,17 @@ class Persistence:
                     changes.through, self._generation, names_since, (), self._log.witnesses()
                 )
             except CacheFileError as error:
-                self._give_up(error)
+                self._cannot_write(error)
 
     def forget(self) -> None:
         """Empty the file: the base storage may have forgotten what it holds."""
         with self._using:
-            if self._file is None or os.getpid() != self._pid:
-                return
+            self._is_void = True
+            if self._file is None or not self._is_usable:
+                return  # when it is confirmed, it is emptied
             try:
-                if self.is_settled:
-                    self._reset(self._file)
-                else:  # its rows must not come back in this process
-                    self._let_go()
+                self._reset(self._file)
+                self._is_void = False
             except CacheFileError as error:
                 self._give_up(error)
 

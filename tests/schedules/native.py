@@ -172,9 +172,14 @@ class Site:
         return self._outside
 
     def open(self, *, base_options: dict[str, Any] | None = None, **options: Any) -> Any:
-        """Another process's cached storage, once the cache is ready."""
+        """Another process's cached storage, once the cache is ready; it saves when told to."""
         base = self._open_base(**(base_options or {}))
-        checked = {"cache_local_mb": 10, "cache_local_dir": str(self._directory), **options}
+        checked = {
+            "cache_local_mb": 10,
+            "cache_local_dir": str(self._directory),
+            "cache_write_seconds": 0,
+            **options,
+        }
         storage = zodbcache.wrap(base, **checked)
         self._processes.append(storage)
         settle(storage)

@@ -2,7 +2,8 @@
 
 ``Database`` is the naive model: every revision, and what loadBefore must say.
 ``Worker`` is one process's log, memory and file over it; it hears of a commit
-only when the test says so.
+only when the test says so.  ``at_moment`` lets something happen in the middle
+of its next save.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Callable
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from ZODB.Connection import TransactionMetaData
 from ZODB.POSException import POSKeyError
@@ -18,6 +20,7 @@ from ZODB.utils import p64
 
 from zodbcache.cache import ProcessCache
 from zodbcache.cachefile import CacheFile
+from zodbcache.cachefile import rows as bulk
 from zodbcache.config import CacheOptions
 from zodbcache.feeds import CatchUp
 from zodbcache.feeds import Changes
@@ -43,10 +46,13 @@ class Database:
     """Every revision of a database; asked as a plain storage is asked.
 
     *on_load*: called with the oid once loadBefore knows its answer.
+    *filler*: what every state ends with.  *loads*: how often it was asked.
     """
 
-    def __init__(self, commits: dict[int, Iterable[int]]) -> None:
+    def __init__(self, commits: dict[int, Iterable[int]], *, filler: bytes = b"") -> None:
         self.commits: dict[int, list[int]] = {}
+        self.filler = filler
+        self.loads = 0
         self.on_load: Callable[[int], object] = lambda oid: None
         for tid, oids in commits.items():
             self.commit(tid, oids)
@@ -76,13 +82,17 @@ class Database:
 
     def loadBefore(self, oid: bytes, before: bytes) -> tuple[bytes, bytes, bytes | None] | None:
         """IStorage."""
+        self.loads += 1
         number = to_int(oid)
         found = self.revision(number, to_int(before))
         self.on_load(number)
         if found is None:
             return None
         tid, end = found
-        return state_of(number, tid), to_bytes(tid), None if end is None else to_bytes(end)
+        return self.state(number, tid), to_bytes(tid), None if end is None else to_bytes(end)
+
+    def state(self, oid: int, tid: int) -> bytes:
+        return state_of(oid, tid) + self.filler
 
 
 class AskDatabase(CatchUp):
@@ -128,22 +138,35 @@ class AskDatabase(CatchUp):
 
 
 class Worker:
-    """One process: it has heard of everything up to where its log ends."""
+    """One process: it has heard of everything up to where its log ends.
 
-    def __init__(self, database: Database, directory: Path, *, starts_at: int) -> None:
-        options = CacheOptions(cache_local_mb=1, cache_local_dir=str(directory))
+    It has no threads of its own, but for the writer where *write_seconds* is
+    not 0.  *wakes*: how often the caretaker was woken.
+    """
+
+    def __init__(
+        self, database: Database, directory: Path, *, starts_at: int, write_seconds: float = 0
+    ) -> None:
+        options = CacheOptions(
+            cache_local_mb=1, cache_local_dir=str(directory), cache_write_seconds=write_seconds
+        )
         self.database = database
         self.ask = AskDatabase(database)
-        cache = ProcessCache(database, options, catch_up=self.ask)
-        cache.caretaker.wake = lambda: None  # its steps are taken by the test
+        self.wakes = 0
+        self.cache = cache = ProcessCache(database, options, catch_up=self.ask)
+        cache.caretaker.wake = self._wake  # type: ignore[method-assign]
         self.store, self.log, self.persistence = cache.store, cache.log, cache.persistence
         self.view = View(database, cache)
         assert self.log.restart(self.log.breaks, starts_at)
 
+    def _wake(self) -> None:
+        """The steps of the caretaker are taken by the test."""
+        self.wakes += 1
+
     @classmethod
-    def opened(cls, database: Database, directory: Path) -> Worker:
+    def opened(cls, database: Database, directory: Path, *, write_seconds: float = 0) -> Worker:
         """A process that starts now and has had its rows back."""
-        worker = cls(database, directory, starts_at=database.last_tid)
+        worker = cls(database, directory, starts_at=database.last_tid, write_seconds=write_seconds)
         assert worker.persistence.restore(quickly=False)
         return worker
 
@@ -158,13 +181,20 @@ class Worker:
         self.log.name(tid, [to_bytes(oid) for oid in self.database.commits[tid]])
         self.log.advance(tid)
 
+    def finish(self, tid: int) -> None:
+        """The commit was this process's own."""
+        oids = self.database.commits[tid]
+        self.log.name(tid, [to_bytes(oid) for oid in oids]).exact = True
+        self.log.advance(tid)
+        self.log.admit_own(tid, {to_bytes(oid): self.database.state(oid, tid) for oid in oids})
+
     def load(self, oid: int, before: int) -> Revision | None:
         """What a connection gets; its state must be that of its tid."""
         found = self.view.load_before(to_bytes(oid), to_bytes(before))
         if found is None:
             return None
         state, tid, end = found
-        assert state == state_of(oid, to_int(tid))
+        assert state == self.database.state(oid, to_int(tid))
         return to_int(tid), None if end is None else to_int(end)
 
     def is_held(self, oid: int, at: int) -> bool:
@@ -178,7 +208,49 @@ class Worker:
 
     def close(self) -> None:
         """Give the file back; what should be in it has been saved before."""
+        self.cache.writer.stop()
         self.persistence.close()
+
+
+LOCKED = ("locked", "packing", "packed", "inserted")
+"""The moments of a save's transaction in which nobody else can write the file."""
+
+MOMENTS = ("begun", *LOCKED, "committed")
+"""All of them, in their order."""
+
+
+def at_moment(worker: Worker, moment: str, step: Callable[[], object]) -> None:
+    """Let *step* happen once, at this moment of *worker*'s next transaction.
+
+    - begun: it is known through what the rows are to be proven
+    - locked: the file is locked, and its checkpoint known
+    - packing: what changed is gone from the file
+    - packed: the rows are chosen, and count as saved
+    - inserted: they are in the file; its checkpoint is as it was
+    - committed: done, but what became of it is not known to the worker
+    """
+    owner, name = {
+        "begun": (worker.file, "advance"),
+        "locked": (worker.log, "names_since"),
+        "packing": (worker.store, "pack"),
+        "packed": (worker.store, "pack"),
+        "inserted": (bulk, "insert"),
+        "committed": (worker.file, "advance"),
+    }[moment]
+    comes_first = moment in ("begun", "locked", "packing")
+    act = getattr(owner, name)
+    patch = mock.patch.object(owner, name)
+
+    def stepped(*arguments: Any, **options: Any) -> Any:
+        patch.stop()
+        if comes_first:
+            step()
+            return act(*arguments, **options)
+        found = act(*arguments, **options)
+        step()
+        return found
+
+    patch.start().side_effect = stepped
 
 
 def check_reads(worker: Worker) -> None:

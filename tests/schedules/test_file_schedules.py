@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from zodbcache import persistence
+from zodbcache._core._store import Batch
 from zodbcache.cachefile import Outcome
 from zodbcache.ids import to_bytes
 
+from .stepping import LOCKED
+from .stepping import MOMENTS
 from .stepping import Database
 from .stepping import Worker
+from .stepping import at_moment
 from .stepping import check_file
 from .stepping import check_reads
 from .stepping import file_rows
+from .stepping import no_step
 from .stepping import state_of
 
 X, Y, Z = 1, 2, 3
@@ -162,15 +165,16 @@ def test_change_heard_between_two_chunks_of_rows(
     database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """B streams x@5 from its snapshot while A advances the file past x, and B hears of it."""
-    monkeypatch.setattr(persistence, "ROWS_AT_ONCE", 1)
+    monkeypatch.setattr("zodbcache.cachefile.snapshot._BATCH_ROWS", 1)
     a = saved(database, tmp_path)
     b = Worker(database, tmp_path, starts_at=8)
     restore = b.log.restore
     steps = iter([lambda: None, lambda: (database.commit(9, [X, Y]), a.hear(9), b.hear(9))])
 
-    def stepped(rows: Any, **what: int) -> int | None:
+    def stepped(batch: Batch, known: int, *since: int | None) -> bool:
+        assert len(batch) <= 1
         next(steps, a.persistence.save)()
-        return restore(rows, **what)
+        return restore(batch, known, *since)
 
     b.log.restore = stepped  # type: ignore[method-assign]
     assert b.persistence.restore(quickly=False)
@@ -186,12 +190,8 @@ def test_change_heard_between_two_chunks_of_rows(
 # Schedule 3
 
 
-@pytest.mark.parametrize("few_rows", [0, 100])
-def test_history_that_changes_while_rows_come_back(
-    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, few_rows: int
-) -> None:
+def test_history_that_changes_while_rows_come_back(database: Database, tmp_path: Path) -> None:
     """Rows were confirmed; before they are in memory a reader sees another history."""
-    monkeypatch.setattr("zodbcache.persistence.FEW_ROWS", few_rows)
     saved(database, tmp_path).close()
     b = Worker(database, tmp_path, starts_at=8)
     restore = b.log.restore
@@ -209,6 +209,36 @@ def test_history_that_changes_while_rows_come_back(
     assert b.log.witnesses() == [], "the file's are of the other history"
     b.log.restore = restore  # type: ignore[method-assign]
     assert b.persistence.restore(quickly=False)
+    assert b.is_held(X, 8)
+    b.close()
+
+
+@pytest.mark.parametrize("is_waited_for", [False, True])
+def test_history_that_changes_while_rows_are_preloaded(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_waited_for: bool
+) -> None:
+    """As before, but many rows: they come when the file has been settled."""
+    monkeypatch.setattr("zodbcache.persistence.FEW_ROWS", 0)
+    saved(database, tmp_path).close()
+    b = Worker(database, tmp_path, starts_at=8)
+    assert b.persistence.restore(quickly=False)
+    assert b.persistence.wants_preload
+    restore = b.log.restore
+
+    def late_restore(*arguments: Any, **options: Any) -> Any:
+        b.persistence.distrust()
+        b.log.restart(b.log.breaks, 8)
+        return restore(*arguments, **options)
+
+    b.log.restore = late_restore  # type: ignore[method-assign]
+    b.persistence.preload(None if is_waited_for else no_step)
+    assert not b.persistence.is_settled
+    assert b.persistence.find(to_bytes(X), 8) is None
+    assert not b.is_held(X, 8)
+    b.log.restore = restore  # type: ignore[method-assign]
+    assert b.persistence.restore(quickly=False)
+    assert b.persistence.wants_preload
+    b.persistence.preload(None if is_waited_for else no_step)
     assert b.is_held(X, 8)
     b.close()
 
@@ -231,24 +261,40 @@ def test_history_that_changes_when_all_rows_are_back(database: Database, tmp_pat
     b.close()
 
 
+@pytest.mark.parametrize("moment", ["begun", "locked", "packing", "packed"])
+@pytest.mark.parametrize("has_rows", [False, True])
 def test_history_that_changes_while_the_batch_is_written(
-    database: Database, tmp_path: Path
+    database: Database, tmp_path: Path, moment: str, has_rows: bool
 ) -> None:
     """What memory holds afterwards was not proven through the checkpoint to be set."""
     a = Worker.opened(database, tmp_path)
     a.read_all()
+    if has_rows:
+        a.persistence.save()
+        a.store.mark_unsaved()
     before = file_rows(a.file)
-    unsaved = a.store.unsaved
 
-    def late_unsaved() -> list[int]:
-        found = unsaved()
+    def another_history() -> None:
         a.log.restart(a.log.breaks, 5)
-        a.log.restore([(X, 5, 1, state_of(X, 5))], known=9)
-        return found
+        assert a.log.restore(Batch([(X, 5, 1, state_of(X, 5))]), 9)
+        a.store.mark_unsaved()
 
-    a.store.unsaved = late_unsaved  # type: ignore[method-assign]
+    at_moment(a, moment, another_history)
     assert a.persistence.save() == 0
+    assert a.log.end == 5, "it did happen"
     assert file_rows(a.file) == before
+    a.close()
+
+
+def test_history_that_changes_while_there_is_nothing_to_write(
+    database: Database, tmp_path: Path
+) -> None:
+    """An empty file does not vouch for the other history either."""
+    a = Worker.opened(database, tmp_path)
+    at_moment(a, "begun", lambda: a.log.restart(a.log.breaks, 5))
+    assert a.persistence.save() == 0
+    assert a.log.end == 5, "it did happen"
+    assert file_rows(a.file) == (0, {})
     a.close()
 
 
@@ -282,28 +328,30 @@ def test_batch_queued_before_a_change_does_not_come_back_as_current(
         worker.close()
 
 
-def test_change_heard_while_the_batch_is_written(database: Database, tmp_path: Path) -> None:
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_change_heard_while_the_batch_is_written(
+    database: Database, tmp_path: Path, moment: str
+) -> None:
     """A has begun to write x@5 through 8 when it hears that x changed at 9."""
     a = Worker.opened(database, tmp_path)
     a.read_all()
-    rows = a.persistence._unsaved_rows
 
-    def late_rows(through: int) -> Iterator[Any]:
-        found = rows(through)
-        first = next(found)
-        assert first[:2] == (X, 5)
+    def change() -> None:
         database.commit(9, [X, Y])
         a.hear(9)
         a.read_all()  # y@9 is what memory has now, and too new for this batch
-        yield first
-        yield from found
 
-    a.persistence._unsaved_rows = late_rows  # type: ignore[method-assign]
+    at_moment(a, moment, change)
     a.persistence.save()
-    assert check_file(a) == (8, {X: 5, Z: 3})
+    assert a.log.end == 9, "it did happen"
+    packed = {} if moment in ("begun", "locked", "packing") else {X: 5, Y: 8}
+    assert check_file(a) == (8, {**packed, Z: 3})
+    check_reads(a)
     b = Worker.opened(database, tmp_path)
     check_reads(b)
     assert check_file(b) == (9, {Z: 3})
+    a.persistence.save()
+    assert check_file(a) == (9, {X: 9, Y: 9, Z: 3}), "nothing was forgotten"
     a.close()
     b.close()
 
@@ -311,7 +359,8 @@ def test_change_heard_while_the_batch_is_written(database: Database, tmp_path: P
 # Schedule 4
 
 
-def test_process_behind_the_file_neither_lowers_nor_inserts(tmp_path: Path) -> None:
+@pytest.mark.parametrize("moment", LOCKED)
+def test_process_behind_the_file_neither_lowers_nor_inserts(tmp_path: Path, moment: str) -> None:
     """A, whose log ends at 7, waits for the file's lock while B is setting 12."""
     database = Database({3: [Z], 5: [X], 7: [Y]})
     a = saved(database, tmp_path)
@@ -333,14 +382,13 @@ def test_process_behind_the_file_neither_lowers_nor_inserts(tmp_path: Path) -> N
 
     a.file.advance = noticed_advance  # type: ignore[assignment, method-assign]
     thread = threading.Thread(target=a.persistence.save)
-    rows = b.persistence._unsaved_rows
 
-    def slow_rows(through: int) -> Iterator[Any]:
-        thread.start()  # B holds the lock here
+    def a_comes() -> None:
+        assert b.file._connection._sqlite.in_transaction
+        thread.start()
         assert asked.wait(WAIT_SECONDS)
-        yield from rows(through)
 
-    b.persistence._unsaved_rows = slow_rows  # type: ignore[method-assign]
+    at_moment(b, moment, a_comes)
     b.persistence.save()
     thread.join(WAIT_SECONDS)
     assert outcomes == [Outcome.BEHIND]
@@ -364,18 +412,54 @@ def test_process_ahead_of_the_file_takes_it_along(tmp_path: Path) -> None:
     b.close()
 
 
-def test_log_that_starts_after_the_checkpoint_keeps_no_row(tmp_path: Path) -> None:
-    """B has forgotten what changed before 12, and advances a file that stands at 7."""
-    database = Database({3: [Z], 5: [X], 7: [Y]})
-    b = Worker.opened(database, tmp_path)
-    a = saved(database, tmp_path)
+def forgetful(database: Database, directory: Path) -> tuple[Worker, Worker]:
+    """B has forgotten what changed before 12, and would advance a file that A left at 7."""
+    b = Worker.opened(database, directory)
+    a = saved(database, directory)
     database.commit(12, [X])
     assert b.log.restart(b.log.breaks, 12)
     b.load(Z, 13)
-    b.persistence.save()
-    assert check_file(b) == (12, {Z: 3})
+    b.load(X, 13)
+    return a, b
+
+
+def test_log_that_starts_after_the_checkpoint_writes_nothing(tmp_path: Path) -> None:
+    """It asks first what changed, and then what did not change is there still."""
+    a, b = forgetful(Database({3: [Z], 5: [X], 7: [Y]}), tmp_path)
+    assert b.persistence.save() == 0
+    assert check_file(a) == (7, {X: 5, Y: 7, Z: 3}), "nothing written, nothing deleted"
+    assert not b.persistence.is_settled
+    reads = b.persistence.file_reads
+    assert b.persistence.find(to_bytes(Y), 12) is None
+    assert b.persistence.save() == 0
+    assert check_file(a) == (7, {X: 5, Y: 7, Z: 3})
+    wakes = b.wakes
+    check_reads(b)
+    assert b.wakes > wakes, "a miss calls the caretaker"
+    assert b.persistence.file_reads == reads
+
+    assert b.persistence.restore(quickly=False)
+    assert check_file(b) == (12, {Y: 7, Z: 3})
+    b.store.mark_unsaved()
+    assert b.persistence.save() == 12
+    assert check_file(b) == (12, {X: 12, Y: 7, Z: 3})
+    check_reads(b)
     a.close()
     b.close()
+
+
+def test_log_that_starts_after_the_checkpoint_is_given_up_at_close(tmp_path: Path) -> None:
+    """Nobody asks any more: the next process does, and finds what did not change."""
+    database = Database({3: [Z], 5: [X], 7: [Y]})
+    a, b = forgetful(database, tmp_path)
+    b.cache.close()
+    assert check_file(a) == (7, {X: 5, Y: 7, Z: 3})
+    c = Worker.opened(database, tmp_path)
+    assert check_file(c) == (12, {Y: 7, Z: 3})
+    assert c.is_held(Y, 12)
+    check_reads(c)
+    a.close()
+    c.close()
 
 
 # Schedule 5

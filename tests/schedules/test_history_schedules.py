@@ -25,7 +25,10 @@ CHANGED, ALSO_CHANGED = [1, 2, 3], [4, 5, 6]
 
 def opened(path: Path) -> Any:
     return zodbcache.wrap(
-        FileStorage(str(path)), cache_local_mb=1, cache_local_dir=str(path.parent / "cache")
+        FileStorage(str(path)),
+        cache_local_mb=1,
+        cache_local_dir=str(path.parent / "cache"),
+        cache_write_seconds=0,
     )
 
 
@@ -251,6 +254,7 @@ def over_zeo(server: Server, directory: Path) -> Any:
         ClientStorage(("127.0.0.1", server.port)),
         cache_local_mb=1,
         cache_local_dir=str(directory / "cache"),
+        cache_write_seconds=0,
     )
     storage._caretaker.wait()
     return storage

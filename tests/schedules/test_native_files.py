@@ -159,7 +159,7 @@ class TestFiles:
         site.commit(X)
         monkeypatch.setattr("zodbcache.persistence.PATIENCE_SECONDS", 0.0)
         with monkeypatch.context() as context:
-            context.setattr("zodbcache.caretaker.Caretaker._restore", lambda *args: True)
+            context.setattr("zodbcache.persistence.Persistence.restore", lambda *_, quickly: True)
             storage = site.open()
             b = storage.new_instance()
             poll(b)

@@ -115,7 +115,13 @@ class TestSharedFile:
         assert read(b, Y, 10) == 10
         save(a)
         save(b)
-        assert stage.file() == (10, {Y: 10})
+        assert stage.file() == (8, {X: 5}), "nothing written, nothing deleted"
+        b.caretaker.woken = False
+        assert read(b, X, 10) == 9
+        assert b.caretaker.woken, "a miss calls it"
+        attend(b)
+        save(b)
+        assert stage.file() == (10, {X: 9, Y: 10})
         assert read(stage.process(), X, 10) == 9
 
     def test_a_snapshot_held_while_the_file_is_advanced(self, stage: Stage) -> None:

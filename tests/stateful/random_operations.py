@@ -5,6 +5,7 @@ from __future__ import annotations
 from random import Random
 
 from .world import DELTAS_MAX
+from .world import MOMENTS
 from .world import OIDS
 from .world import SIZES
 from .world import Operation
@@ -124,7 +125,7 @@ class RandomOperations:
         return *self._number(), missed, self._random.random() < 0.5
 
     def _save(self, depth: int) -> Operation:
-        return *self._number(), self._meanwhile(depth)
+        return *self._number(), self._random.choice(MOMENTS), self._meanwhile(depth)
 
     def _open(self, depth: int) -> Operation:
         return *self._number(), self._random.choice(DELTAS_MAX), self._meanwhile(depth, 12)

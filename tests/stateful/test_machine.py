@@ -12,6 +12,7 @@ from hypothesis.stateful import initialize
 from hypothesis.stateful import rule
 
 from .world import DELTAS_MAX
+from .world import MOMENTS
 from .world import OIDS
 from .world import SIZES
 from .world import Operation
@@ -96,7 +97,7 @@ class Cache(RuleBasedStateMachine):
     def mend_while_others_go_on(self, one: Operation) -> None:
         self.world.do(one)
 
-    @rule(one=operation("save", numbers, meanwhile))
+    @rule(one=operation("save", numbers, st.sampled_from(MOMENTS), meanwhile))
     def save_while_others_go_on(self, one: Operation) -> None:
         self.world.do(one)
 

@@ -16,7 +16,11 @@ import shutil
 import tempfile
 from collections.abc import Callable
 from collections.abc import Iterable
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextlib import nullcontext
 from dataclasses import dataclass
+from itertools import islice
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
@@ -26,11 +30,13 @@ from ZODB.POSException import POSKeyError
 
 import zodbcache.cache
 import zodbcache.storage
+from zodbcache import persistence
 from zodbcache.cachefile import CacheFile
 from zodbcache.caretaker import Caretaker
 from zodbcache.feeds import catchup
 from zodbcache.ids import to_bytes
 from zodbcache.ids import to_int
+from zodbcache.persistence import Persistence
 
 from .client import Client
 from .client import ClientStorage
@@ -48,6 +54,13 @@ DELTAS_MAX = (1, 3, 1000)
 LIMIT_BYTES = 256 * 1024
 FIRST_GARBAGE_OID = 1000
 
+SAVE_BYTES, PACK_BYTES = 30_000, 10_000
+LOCKED = ("packing", "packed")
+MOMENTS = ("begun", *LOCKED, "between")
+"""Of a save: its transactions, in which the file is locked from some moment on."""
+WAITING = ("mend", "commit")
+"""Who may wait for the file, and so cannot go on in the middle of its transaction."""
+
 
 @dataclass(frozen=True)
 class Options:
@@ -56,6 +69,7 @@ class Options:
     cache_local_dir: str
     cache_delta_size_limit: int
     cache_prefix: str = ""
+    cache_write_seconds: float = 0
     limit_bytes: int = LIMIT_BYTES
     object_max_bytes: int = LIMIT_BYTES // 8
     file_limit_bytes: int = 2 * LIMIT_BYTES
@@ -123,6 +137,41 @@ def _brief(found: Any) -> Any:
         return None
     state, tid, end = found
     return state.rpartition(b"|")[0], to_int(tid), end and to_int(end)
+
+
+@contextmanager
+def _stepping(
+    process: Process, moment: str, step: Callable[[], None]
+) -> Iterator[Callable[[], bool]]:
+    """Let *step* happen at this moment of each transaction; gives the *pause* of a save."""
+    file, store = process.storage._persistence._file, process.store
+    act = file.advance if moment == "begun" else store.pack
+
+    def stepped(*arguments: Any) -> Any:
+        if moment != "packed":
+            step()
+        found = act(*arguments)
+        if moment == "packed":
+            step()
+        return found
+
+    def pause() -> bool:
+        if moment == "between":
+            step()
+        return False
+
+    if moment == "begun":
+        patch = mock.patch.object(file, "advance", stepped)
+    elif moment in LOCKED:
+        patch = mock.patch.object(store, "pack", stepped)
+    else:
+        patch = nullcontext()
+    with (
+        patch,
+        mock.patch.dict(Persistence.save.__kwdefaults__, bytes_at_once=SAVE_BYTES),
+        mock.patch.object(persistence, "PACK_BYTES", PACK_BYTES),
+    ):
+        yield pause
 
 
 class World:
@@ -212,22 +261,15 @@ class World:
             self.restored += process.storage.cache_stats()["restored"]
             process.crash()
 
-    def _save(self, number: int, meanwhile: list[Operation]) -> None:
-        """Write the file while other threads go on."""
+    def _save(self, number: int, moment: str, meanwhile: list[Operation]) -> None:
+        """Write the file while other threads go on: one of *meanwhile* a time."""
         process = self.processes[number]
-        if process is not None:
-            unsaved = process.store.unsaved
-
-            def unsaved_and_more() -> list[int]:
-                found: list[int] = unsaved()
-                self.run(meanwhile)
-                return found
-
-            process.store.unsaved = unsaved_and_more
-            try:
-                process.storage._persistence.save()
-            finally:
-                del process.store.unsaved
+        if process is not None and process.storage._persistence._file is not None:
+            interludes = iter(
+                one for one in meanwhile if moment not in LOCKED or one[0] not in WAITING
+            )
+            with _stepping(process, moment, lambda: self.run(islice(interludes, 1))) as pause:
+                process.storage._persistence.save(pause)
             self._check_file(process)
 
     # Commits

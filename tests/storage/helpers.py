@@ -134,7 +134,7 @@ def cache_file(directory: Path) -> Path:
 
 
 def wrap(base, directory=None, **options):
-    """A small cache over *base*, with a file if there is a *directory*."""
+    """A small cache over *base*, with a file if there is a *directory*: written when told to."""
     if directory is not None:
         options["cache_local_dir"] = str(directory)
-    return zodbcache.wrap(base, cache_local_mb=2, **options)
+    return zodbcache.wrap(base, **{"cache_local_mb": 2, "cache_write_seconds": 0, **options})

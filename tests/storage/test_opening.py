@@ -7,7 +7,9 @@ import logging
 import os
 import shutil
 import stat
+import weakref
 
+import apsw
 import pytest
 from ZODB import DB
 from ZODB.DemoStorage import DemoStorage
@@ -18,7 +20,6 @@ from ZODB.POSException import POSKeyError
 from ZODB.utils import p64
 
 import zodbcache
-from zodbcache.cachefile import connection as connections
 
 from .helpers import PERSISTENT
 from .helpers import agree
@@ -527,10 +528,18 @@ class TestFork:
         return answer
 
     def files(self, directory):
-        """What the files are, without opening one: that would take the parent's locks away."""
+        """What the files are, without opening one: that would take the parent's locks away.
+
+        The index of the WAL is mapped anew by the parent after each fork.
+        """
         stats = {path.name: path.stat() for path in directory.iterdir()}
         return {
-            name: (found.st_ino, found.st_size, found.st_mtime_ns) for name, found in stats.items()
+            name: (
+                found.st_ino,
+                found.st_size,
+                None if name.endswith("-shm") else found.st_mtime_ns,
+            )
+            for name, found in stats.items()
         }
 
     @pytest.fixture
@@ -575,18 +584,37 @@ class TestFork:
         assert self.in_child(lambda: hits(storage, ONE, before)) == "1"
         assert "POSKeyError" in self.in_child(lambda: storage.loadBefore(p64(99), before))
 
-    def test_the_parent_s_connection_is_not_closed_in_the_child(self, storage):
-        """To close it there could take the parent's locks away."""
+    def test_no_connection_is_open_at_a_fork(self, storage):
+        """SQLite would believe to hold in the child the locks that the parent has."""
         inherited = storage._persistence._file._connection._sqlite
+
+        def task():
+            with pytest.raises(apsw.ConnectionClosedError):
+                inherited.execute("SELECT 1")
+            return storage._persistence._file
+
+        assert self.in_child(task) == "None"
+        assert storage._persistence.is_settled
+        storage._persistence.save()
+        assert len(rows(storage)) == len(OIDS)
+        agree(storage, storage._base, OIDS)
+
+    def test_a_connection_in_use_at_a_fork_is_not_closed_in_the_child(self, storage, monkeypatch):
+        """To close it there could take the parent's locks away."""
+        monkeypatch.setattr("zodbcache.persistence.FORK_SECONDS", 0)
+        inherited = weakref.ref(storage._persistence._file._connection._sqlite)
 
         def task():
             storage._base.close = lambda: None
             storage.close()
-            kept = inherited in connections._inherited
             gc.collect()
-            return kept
+            return inherited() is not None and not inherited().in_transaction
 
-        assert self.in_child(task) == "True"
+        with storage._persistence._using:
+            assert self.in_child(task) == "True"
+        storage._persistence.save()
+        assert len(rows(storage)) == len(OIDS)
+        agree(storage, storage._base, OIDS)
 
     def test_the_parent_s_log_is_not_the_child_s(self):
         """What a child commits to its own copy does not reach the parent."""
