@@ -9,7 +9,9 @@
  * computed when a page goes into the database file.  It is compared when a page
  * comes from there over a connection that has asked for it, as one that deletes
  * rows should; a page that differs is SQLITE_CORRUPT then.  What the WAL holds
- * has SQLite's own checksums, which are compared when it is recovered.
+ * has SQLite's own checksums, which are compared when it is recovered.  There
+ * the reserved bytes are 0, for none, and so they are in the database file
+ * where another program has copied the WAL: it only has to look into the file.
  *
  * Everything else is the default VFS's, whichever it is when a file is opened.
  */
