@@ -24,6 +24,8 @@ LAYERS = (
     "caretaker",
     "writebehind",
     "persistence",
+    "saving",
+    "attachment",
     "feeds",
     "invalidations",
     "store",

@@ -533,7 +533,7 @@ def test_file_is_busy(
 ) -> None:
     """A warning if it lasts, however often it is tried; all is saved once it is free."""
     if is_long:
-        monkeypatch.setattr("zodbcache.persistence.LOCKED_SECONDS", 0)
+        monkeypatch.setattr("zodbcache.attachment.LOCKED_SECONDS", 0)
     file, before = a.file, unsaved(a)
     with a.writing("begun"):
         stranger.execute("BEGIN IMMEDIATE")

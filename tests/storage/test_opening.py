@@ -601,7 +601,7 @@ class TestFork:
 
     def test_a_connection_in_use_at_a_fork_is_not_closed_in_the_child(self, storage, monkeypatch):
         """To close it there could take the parent's locks away."""
-        monkeypatch.setattr("zodbcache.persistence.FORK_SECONDS", 0)
+        monkeypatch.setattr("zodbcache.attachment.FORK_SECONDS", 0)
         inherited = weakref.ref(storage._persistence._file._connection._sqlite)
 
         def task():
