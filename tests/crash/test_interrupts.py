@@ -9,6 +9,8 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -115,11 +117,6 @@ def _commit(storage: Any, states: dict[int, bytes]) -> bytes:
     return tid
 
 
-@pytest.fixture
-def application(tmp_path: Path) -> Application:
-    return Application(tmp_path)
-
-
 class Opening:
     """wrap(), and once more."""
 
@@ -164,16 +161,26 @@ class Closing:
 
 
 @pytest.mark.parametrize("kind", [Opening, Saving, Closing])
-def test_interrupted(application: Application, kind: Callable[[Application], Any]) -> None:
+def test_interrupted(tmp_path: Path, kind: Callable[[Application], Any]) -> None:
+    """In a process of its own: what was interrupted while being made is left lying about."""
+    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+        count, wrong = pool.submit(_interrupt_everywhere, tmp_path, kind).result()
+    assert count > 50
+    assert wrong == []
+
+
+def _interrupt_everywhere(
+    directory: Path, kind: Callable[[Application], Any]
+) -> tuple[int, list[str]]:
+    """At how many places, and what was wrong then."""
+    application = Application(directory)
     application.begin()
     attempt = kind(application)
     passed = places(attempt.once)
     attempt.again()
-    assert len(passed) > 50
-    wrong = [
+    return len(passed), [
         f"{what} after {place}" for place in passed for what in _wrong(application, kind, place)
     ]
-    assert wrong == []
 
 
 def _wrong(
