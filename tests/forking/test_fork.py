@@ -305,7 +305,8 @@ class TestGenerations:
             assert use(storage, words, FIRST)
             storage._cache.clear()
             read(storage, FIRST)
-        assert (handles(cache), threading.active_count()) == (files, threads)
+        assert handles(cache) <= files
+        assert threading.active_count() == threads
 
     @pytest.mark.skipif(not LOCKS.exists(), reason="needs /proc/locks")
     @pytest.mark.parametrize("is_writing", [True, False])
