@@ -190,7 +190,7 @@ class Attachment:
 
     def _let_go(self, *, quickly: bool = False) -> None:
         self._settled.clear()
-        self._live = None
+        self._live = self._failed = None
         reader, self._reader = self._reader, None
         file, self._file = self._file, None
         try:

@@ -6,8 +6,15 @@ from pathlib import Path
 import pytest
 
 from .injector import Injector
+from .operations import open_file
 from .os_calls import faulty_os_calls
 from .vfs import faulty_vfs
+
+
+@pytest.fixture(scope="session", autouse=True)
+def core_vfs(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """The core's VFS comes with the first file: let it stand behind the system's own."""
+    open_file(tmp_path_factory.mktemp("first")).close()
 
 
 @pytest.fixture

@@ -38,7 +38,9 @@ class Way:
     worth being the first.  *lasting*: so do all such calls after it.
     *is_fatal*: so does closing.  *loses*: what was not synced is gone
     afterwards, all of it or some.  *damages*: what is wrong may get into the
-    file unseen.  *seed*: varies what is chosen by chance.
+    file unseen.  *seed*: varies what is chosen by chance.  *place*: what is
+    chosen instead, of a page's structure.  *every*: of so many calls one is
+    made to fail first, where another way shows much the same.
     """
 
     name: str
@@ -49,6 +51,8 @@ class Way:
     loses: str = "nothing"
     damages: bool = False
     seed: int = 0
+    place: int | None = None
+    every: int = 1
 
     def __str__(self) -> str:
         return self.name
@@ -65,7 +69,7 @@ class Injector:
     failed: list[Call] = field(default_factory=list)
     disk: Disk | None = None
     _way: Way | None = None
-    _at: int = 0
+    _left: int = 0
     _is_counting: bool = False
     _lock: Lock = field(default_factory=Lock)
 
@@ -77,8 +81,11 @@ class Injector:
 
     @contextmanager
     def fail(self, at: int, way: Way) -> Iterator[list[Call]]:
-        """Let call number *at*, from 1, fail in this *way*; the list holds what failed."""
-        self._at, self._way = at, way
+        """Let call number *at*, from 1, fail in this *way*; the list holds what failed.
+
+        Counted are the calls that the way can begin at.
+        """
+        self._left, self._way = at, way
         try:
             with self._counting():
                 yield self.failed
@@ -102,12 +109,16 @@ class Injector:
             call = Call(method, name)
             self.calls.append(call)
             way = self._way
-            if way is None or len(self.calls) < self._at or not way.applies(call):
-                return None
-            if len(self.calls) > self._at and not way.lasting:
+            if way is None or not self._is_to_fail(way, call):
                 return None
             self.failed.append(call)
             return way
+
+    def _is_to_fail(self, way: Way, call: Call) -> bool:
+        if self._left == 0:
+            return way.lasting and way.applies(call)
+        self._left -= way.can_begin_at(call)
+        return self._left == 0
 
 
 class Disk:

@@ -10,9 +10,12 @@ from dataclasses import dataclass
 from dataclasses import field
 from pathlib import Path
 
+import apsw
+
 from zodbcache.cachefile import CacheFile
 from zodbcache.cachefile import RowReader
 from zodbcache.cachefile.quarantine import file_name
+from zodbcache.cachefile.schema import VERSION
 from zodbcache.errors import CacheFileError
 
 from .record import LATEST
@@ -22,6 +25,7 @@ from .record import make_record
 IDENTITY = "a database whose file has faults"
 GOLDEN = Path(__file__).parent.parent / "golden"
 BUSY_TIMEOUT_MS = 10
+INCREMENTAL = 2
 
 
 def open_file(directory: Path, *, limit_bytes: int = 10**7, identity: str = IDENTITY) -> CacheFile:
@@ -62,6 +66,7 @@ class Use:
 @dataclass(frozen=True)
 class Operation:
     """*prepare*: makes the directory.  *begin*: before the faults.  *act*: among them.
+    *check*: that it has done what it is for, when nothing failed.
 
     *proven*: what the checkpoint may reach.  *later*: a tid with more changes.
     """
@@ -70,6 +75,7 @@ class Operation:
     act: Callable[[Use], object]
     begin: Callable[[Use], object] = lambda use: None
     prepare: Callable[[Path, Record], object] = lambda directory, record: None
+    check: Callable[[Use], object] = lambda use: None
     make_record: Callable[[], Record] = make_record
     identity: str = IDENTITY
     proven: int = 15
@@ -100,8 +106,6 @@ def left_behind(directory: Path, record: Record) -> None:
 
 def damaged(directory: Path, record: Record) -> None:
     """A file whose checkpoint was raised by accident."""
-    import apsw
-
     filled(directory, record)
     connection = apsw.Connection(str(next(directory.iterdir())))
     connection.execute("UPDATE tier SET checkpoint = 15")
@@ -141,6 +145,60 @@ def read_one_by_one(use: Use) -> None:
         use.record.judge(found.rows, found.checkpoint)
 
 
+def read_beside_a_writer(use: Use) -> None:
+    """The transaction stays open over reads; it is renewed twice."""
+    assert use.peer is not None
+    reader = use.the_file().reader()
+    use.readers.append(reader)
+    for step in (lambda: None, lambda: use.record.advance(use.peer, 15, since=10), reader.renew):
+        step()
+        for oid, ahead in ((3, 0), (41, 0), (20, 10), (69, 10)):
+            found = reader.read(oid, ahead=ahead)
+            assert found.checkpoint in (0, 10, 15)
+            use.record.judge(found.rows, found.checkpoint)
+
+
+def newest_is_read(use: Use) -> None:
+    found = use.readers[-1].read(70)
+    assert found.checkpoint == 15 and [row[0] for row in found.rows] == [70]
+
+
+def trim(use: Use) -> None:
+    use.the_file().trim()
+
+
+def is_trimmed(use: Use) -> None:
+    with use.the_file().snapshot() as snapshot:
+        assert 0 < snapshot.size_bytes <= use.the_file().limit_bytes
+
+
+def warm(use: Use) -> None:
+    file = use.the_file()
+    with file.snapshot() as snapshot:
+        generation = snapshot.generation
+    file.warm(generation, [(oid, use.record.current(oid, 10), 3 + oid % 5) for oid in range(70)])
+
+
+def is_warm(use: Use) -> None:
+    (count,) = query(use, "SELECT count(*) FROM heat WHERE frequency > 0")
+    assert count == 70
+
+
+def is_migrated(use: Use) -> None:
+    assert query(use, "PRAGMA user_version") == (VERSION,)
+    assert query(use, "SELECT count(*) FROM record") == (len(_GOLDEN_V1["ROWS"]),)
+    assert query(use, "PRAGMA auto_vacuum") == (INCREMENTAL,)
+
+
+def query(use: Use, sql: str) -> tuple[int, ...]:
+    """The first row that SQLite tells of the file."""
+    connection = apsw.Connection(use.the_file().path)
+    try:
+        return next(connection.execute(sql))
+    finally:
+        connection.close()
+
+
 def restore(use: Use) -> None:
     with use.the_file().snapshot() as snapshot:
         assert snapshot.checkpoint <= 10
@@ -172,6 +230,7 @@ OPERATIONS = [
         "migrate from version 1",
         Use.open,
         prepare=golden_v1,
+        check=is_migrated,
         make_record=golden_v1_record,
         identity=_GOLDEN_V1["IDENTITY"],
         proven=_GOLDEN_V1["CHECKPOINT"],
@@ -181,8 +240,23 @@ OPERATIONS = [
     Operation("save changed rows", advance, begin=Use.open, prepare=filled),
     Operation("save beside a peer", advance, begin=with_peer, prepare=filled),
     Operation("read single rows", read_one_by_one, begin=Use.open, prepare=filled),
+    Operation(
+        "read beside a writer",
+        read_beside_a_writer,
+        begin=with_peer,
+        prepare=filled,
+        check=newest_is_read,
+    ),
     Operation("restore", restore, begin=Use.open, prepare=filled),
     Operation("reset", reset, begin=with_peer, prepare=filled),
-    Operation("trim", advance, begin=lambda use: use.open(limit_bytes=40_000), prepare=filled),
+    Operation(
+        "trim",
+        trim,
+        begin=lambda use: use.open(limit_bytes=15_000),
+        prepare=filled,
+        check=is_trimmed,
+        proven=10,
+    ),
+    Operation("warm", warm, begin=Use.open, prepare=filled, check=is_warm, proven=10),
     Operation("close", lambda use: use.the_file().close(), begin=with_unsaved_wal, prepare=filled),
 ]

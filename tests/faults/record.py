@@ -21,11 +21,15 @@ class Record:
     def __init__(self, states: dict[tuple[int, int], bytes]) -> None:
         self.states = states
         self.oids = sorted({oid for oid, _ in states})
-        self.changed = [oid for oid in self.oids if sum(oid == one for one, _ in states) > 1]
+        self._tids = {
+            oid: sorted((tid for one, tid in states if one == oid), reverse=True)
+            for oid in self.oids
+        }
+        self.changed = [oid for oid, tids in self._tids.items() if len(tids) > 1]
 
     def current(self, oid: int, through: int) -> int:
         """The tid of the newest revision up to *through*; 0 if there is none."""
-        return max((tid for one, tid in self.states if one == oid and tid <= through), default=0)
+        return next((tid for tid in self._tids.get(oid, ()) if tid <= through), 0)
 
     def rows(self, through: int, since: int = 0) -> list[Row]:
         """What is current at *through* and came after *since*."""

@@ -34,9 +34,9 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "unlink": (_int, ctypes.c_char_p),
 }
 
-BROKEN = Way("EIO")
+BROKEN = Way("EIO", every=3)
 LOCKED = Way("EAGAIN for a lock", calls_of("fcntl"))
-NO_SPACE = Way("ENOSPC", calls_of("pwrite64", "ftruncate", "open", "mmap"), lasting=True)
+NO_SPACE = Way("ENOSPC", calls_of("pwrite64", "ftruncate", "open", "mmap"), lasting=True, every=2)
 NO_MEMORY = Way("ENOMEM", calls_of("mmap"))
 NO_DESCRIPTORS = Way("EMFILE", calls_of("open"))
 

@@ -6,21 +6,26 @@ from __future__ import annotations
 import logging
 import os
 import shutil
+from collections.abc import Callable
 from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import apsw
 import pytest
 
+from zodbcache.cachefile.connection import PAGE_SIZE_BYTES as PAGE_BYTES
 from zodbcache.errors import CacheFileError
 
 from .operations import IDENTITY
+from .operations import OPERATIONS
 from .operations import Operation
 from .operations import filled
 from .operations import left_behind
 from .operations import open_file
-from .pages import PAGE_BYTES
 from .pages import structure
 from .record import Record
 from .record import make_record
@@ -50,12 +55,21 @@ def killed(tmp_path_factory: pytest.TempPathFactory, record: Record) -> Path:
     return directory
 
 
+OPERATION = Operation("use", lambda use: None)
+(GOLDEN,) = (one for one in OPERATIONS if one.name == "migrate from version 1")
+
+
 class Copies:
     """Copies of one directory, each damaged in its own way and judged."""
 
-    operation = Operation("use", lambda use: None)
-
-    def __init__(self, template: Path, directory: Path, record: Record) -> None:
+    def __init__(
+        self,
+        template: Path,
+        directory: Path,
+        record: Record,
+        operation: Operation = OPERATION,
+    ) -> None:
+        self._operation = operation
         self._template = template
         self._directory = directory
         self._record = record
@@ -64,15 +78,35 @@ class Copies:
         (path,) = self._template.glob(f"*{suffix}")
         return path.read_bytes()
 
-    def judge(self, content: bytes, what: str, suffix: str = ".sqlite3") -> None:
+    def judge(
+        self,
+        content: bytes,
+        what: str,
+        suffix: str = ".sqlite3",
+        first: Callable[[Path, Record, Operation], None] | None = None,
+    ) -> None:
+        """*first*: what is done before anybody looks."""
         shutil.rmtree(self._directory, ignore_errors=True)
         shutil.copytree(self._template, self._directory)
         (path,) = self._directory.glob(f"*{suffix}")
         path.write_bytes(content)
         try:
-            judge(self._directory, self._record, self.operation, may_be_damaged=True)
+            if first is not None:
+                first(self._directory, self._record, self._operation)
+            proven = self._operation.later if first is not None else self._operation.proven
+            operation = replace(self._operation, proven=proven)
+            judge(self._directory, self._record, operation, may_be_damaged=True)
         except BaseException as exc:
             raise AssertionError(what) from exc
+
+
+@pytest.fixture(scope="module")
+def migrated(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory of a file of version 1 that was opened and closed."""
+    directory = tmp_path_factory.mktemp("migrated")
+    GOLDEN.prepare(directory, GOLDEN.make_record())
+    open_file(directory, identity=GOLDEN.identity).close()
+    return directory
 
 
 @pytest.fixture
@@ -85,16 +119,54 @@ def killed_copies(tmp_path: Path, killed: Path, record: Record) -> Copies:
     return Copies(killed, tmp_path / "copy", record)
 
 
-@pytest.mark.parametrize("bits", [(0, 6), (3, 5)], ids=str)
-def test_a_bit_flipped_in_every_page(copies: Copies, bits: tuple[int, int]) -> None:
-    content = copies.content()
-    for page in range(len(content) // PAGE_BYTES):
-        start = page * PAGE_BYTES
-        for offset in structure(content[start : start + PAGE_BYTES], is_first=not page):
+def flips(content: bytes, page_bytes: int = PAGE_BYTES) -> Iterator[tuple[str, bytes]]:
+    """What was flipped, and *content* with that: one bit of each place that matters."""
+    for page in range(len(content) // page_bytes):
+        start = page * page_bytes
+        for offset in structure(content[start : start + page_bytes], is_first=not page):
             flipped = bytearray(content)
-            bit = bits[offset % 2]
+            bit = (0, 6, 3, 5)[offset % 4]
             flipped[start + offset] ^= 1 << bit
-            copies.judge(bytes(flipped), f"bit {bit} at {offset} of page {page + 1}")
+            yield f"bit {bit} at {offset} of page {page + 1}", bytes(flipped)
+
+
+def test_a_bit_flipped_in_every_page(copies: Copies) -> None:
+    for what, content in islice(flips(copies.content()), 0, None, 5):
+        copies.judge(content, what)
+
+
+def test_changed_rows_deleted_after_a_bit_flipped(copies: Copies) -> None:
+    """Nobody has read the file before it is written: a row that changed must not stay."""
+    for what, content in islice(flips(copies.content()), 0, None, 2):
+        copies.judge(content, what, first=delete_changed_rows)
+
+
+def test_changed_rows_deleted_from_a_migrated_file(tmp_path: Path, migrated: Path) -> None:
+    """The pages of a file that was migrated are compared as those of a new one are."""
+    copies = Copies(migrated, tmp_path / "copy", GOLDEN.make_record(), GOLDEN)
+    content = copies.content()
+    page_bytes = int.from_bytes(content[16:18], "big")
+    for what, flipped in islice(flips(content, page_bytes), 0, None, 2):
+        copies.judge(flipped, what, first=delete_changed_rows)
+
+
+def delete_changed_rows(directory: Path, record: Record, operation: Operation) -> None:
+    """Raise the checkpoint, as a process does that has none of the new revisions."""
+    try:
+        file = open_file(directory, identity=operation.identity)
+    except CacheFileError:
+        return
+    try:
+        with suppress(CacheFileError):
+            with file.snapshot() as snapshot:
+                generation = snapshot.generation
+            through = operation.later
+            file.advance(through, generation, record.names_since(through), [], [])
+        with suppress(CacheFileError):
+            record.judge_file(file, proven=operation.later)
+    finally:
+        with suppress(CacheFileError):
+            file.close()
 
 
 def test_a_bit_flipped_in_the_text_of_the_schema(copies: Copies) -> None:
@@ -195,7 +267,7 @@ def test_a_file_put_in_the_place_of_a_used_one(tmp_path: Path, record: Record) -
     with pytest.raises(CacheFileError):
         record.advance(user, 15, since=10)
     user.close()
-    judge(used, record, Copies.operation)
+    judge(used, record, OPERATION)
     assert IDENTITY in open_identity(used)
 
 

@@ -15,27 +15,35 @@ from typing import Any
 
 import apsw
 
+from zodbcache.cachefile.connection import PAGE_SIZE_BYTES as PAGE_BYTES
+
 from .injector import Injector
 from .injector import Way
 from .injector import calls_of
-from .pages import PAGE_BYTES
 from .pages import structure
 
 #: What a crash before one of these leaves is another thing than what a crash after it does.
 _changes = calls_of("xOpen", "xWrite", "xSync", "xTruncate", "xDelete", "os.open", "os.mkdir")
 
-ERROR = Way("I/O error")
-TORN = Way("torn write", calls_of("xWrite"))
-FULL = Way("full disk", calls_of("xWrite", "size hint"), lasting=True)
+ERROR = Way("I/O error", every=2)
+TORN = Way("torn write", calls_of("xWrite"), every=2)
+FULL = Way("full disk", calls_of("xWrite", "size hint"), lasting=True, every=2)
 BUSY = Way("locked", calls_of("xLock"))
-SHORT = Way("short read", calls_of("xRead"), damages=True)
-DEAD = Way("dead disk", lasting=True, is_fatal=True)
-CRASH = Way("crash", begins=_changes, lasting=True, is_fatal=True, loses="all")
-CRASH_TORN = Way("torn crash", begins=_changes, lasting=True, is_fatal=True, loses="some")
+SHORT = Way("short read", calls_of("xRead"), damages=True, every=2)
+DEAD = Way("dead disk", lasting=True, is_fatal=True, every=5)
+CRASH = Way("crash", begins=_changes, lasting=True, is_fatal=True, loses="all", every=2)
+CRASH_TORN = Way("torn crash", begins=_changes, lasting=True, is_fatal=True, loses="some", every=3)
 FLIPS = [
-    Way(f"flipped bit, choice {seed}", calls_of("xRead"), damages=True, seed=seed)
-    for seed in range(4)
+    Way(f"flipped bit, choice {seed}", calls_of("xRead"), damages=True, seed=seed, every=4)
+    for seed in range(2)
 ]
+
+
+def flip_of_place(place: int) -> Way:
+    """The bits flip that are in one place of each page's structure."""
+    name = f"flipped bit, place {place}"
+    return Way(name, calls_of("xRead"), damages=True, seed=place, place=place)
+
 
 _ERRORS = {
     "xOpen": apsw.SQLITE_CANTOPEN,
@@ -85,8 +93,8 @@ class FaultyFile(apsw.VFSFile):
             return super().xRead(amount, offset)
         if way is SHORT:
             return super().xRead(amount, offset)[: amount // 2]
-        if way in FLIPS:
-            return flip(super().xRead(amount, offset), way.seed)
+        if way.name.startswith("flipped"):
+            return flip(super().xRead(amount, offset), way)
         raise _error("xRead", way)
 
     def xWrite(self, data: Any, offset: int) -> None:
@@ -109,8 +117,8 @@ class FaultyFile(apsw.VFSFile):
             self._injector.disk.changed(self._path, newsize, None)
 
     def xSync(self, flags: int) -> None:
+        # The disk itself need not be troubled: nobody pulls its plug.
         self._pass_or_fail("xSync")
-        super().xSync(flags)
         if self._injector.disk is not None:
             self._injector.disk.synced(self._path)
 
@@ -183,15 +191,16 @@ def faulty_vfs(injector: Injector) -> Iterator[None]:
         vfs.unregister()
 
 
-def flip(data: bytes, seed: int) -> bytes:
-    """*data* with one bit flipped; of a page, for an odd *seed*, where it does most."""
-    choice = random.Random(seed * 1_000_003 + len(data))
-    if seed % 2 and len(data) == PAGE_BYTES:
+def flip(data: bytes, way: Way) -> bytes:
+    """*data* with one bit flipped; of a page, for an odd seed, where it does most."""
+    choice = random.Random(way.seed * 1_000_003 + len(data))
+    if (way.seed % 2 or way.place is not None) and len(data) == PAGE_BYTES:
         positions = list(structure(data, is_first=data.startswith(b"SQLite format")))
     else:
         positions = [position for position, byte in enumerate(data) if byte]
     if not positions:
         return data
+    place = choice.choice(positions) if way.place is None else positions[way.place % len(positions)]
     flipped = bytearray(data)
-    flipped[choice.choice(positions)] ^= 1 << choice.randrange(8)
+    flipped[place] ^= 1 << choice.randrange(8)
     return bytes(flipped)

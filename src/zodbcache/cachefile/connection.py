@@ -148,8 +148,8 @@ class Connection:
         deadline_s = time.monotonic() + self._busy_timeout_ms / 1000
         while True:
             try:
-                sqlite.reserve_bytes("main", PAGE_SUM_BYTES)
                 sqlite.pragma("page_size", PAGE_SIZE_BYTES)
+                sqlite.reserve_bytes("main", PAGE_SUM_BYTES)
                 if sqlite.pragma("auto_vacuum") != _INCREMENTAL:  # to say it again is a write
                     sqlite.pragma("auto_vacuum", _INCREMENTAL)
                 if sqlite.pragma("journal_mode") != "wal":
@@ -266,6 +266,10 @@ class Connection:
             with suppress(apsw.Error):  # somebody else is about it, or the next one will see
                 self._require("checkpoint").wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
 
+    def is_in_order(self) -> bool:
+        """Whether SQLite finds nothing wrong with the pages.  Reads them all."""
+        return self.rows("PRAGMA quick_check(1)") == [("ok",)]
+
     @property
     def can_shrink(self) -> bool:
         """Whether the file gives pages back: decided when it was made, or written anew."""
@@ -276,6 +280,7 @@ class Connection:
         sqlite = self._require("migrate")
         try:
             sqlite.pragma("auto_vacuum", _INCREMENTAL)
+            sqlite.reserve_bytes("main", PAGE_SUM_BYTES)
             sqlite.execute("VACUUM")
         except apsw.Error as exc:
             raise self.translate(exc) from exc
@@ -290,6 +295,7 @@ class Connection:
         try:
             sqlite.config(apsw.SQLITE_DBCONFIG_RESET_DATABASE, 1)
             sqlite.pragma("auto_vacuum", _INCREMENTAL)
+            sqlite.reserve_bytes("main", PAGE_SUM_BYTES)
             sqlite.execute("VACUUM")
         except apsw.Error as exc:
             raise self.translate(exc) from exc

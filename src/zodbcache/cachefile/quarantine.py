@@ -163,6 +163,9 @@ def _make_usable(connection: Connection, *, identity: str) -> None:
     if kind is schema.Kind.MALFORMED:
         _rebuild(connection, identity=identity, cause="its tables are not as they should be")
         return
+    if kind is schema.Kind.OLDER and not connection.is_in_order():
+        _rebuild(connection, identity=identity, cause="its pages are out of order")
+        return
     schema.migrate(connection, identity=identity, generation=1)
     connection.compare_pages(True)
     _check_tier(connection, identity=identity)
