@@ -87,8 +87,9 @@ sum_read(sqlite3_file *file, void *data, int size, int64_t offset)
     char *at = (char *)data + size - PAGESUM_BYTES;
     memcpy(&kept, at, sizeof kept);
     memcpy(at, &none, sizeof none);
-    bool fits = kept == none || kept == pagesum_of(data, (size_t)size - PAGESUM_BYTES);
-    return fits || !of(file)->compares ? SQLITE_OK : SQLITE_CORRUPT;
+    bool fits = !of(file)->compares || kept == none ||
+                kept == pagesum_of(data, (size_t)size - PAGESUM_BYTES);
+    return fits ? SQLITE_OK : SQLITE_CORRUPT;
 }
 
 /* SQLite does not use the reserved bytes; they may change in its page as well. */

@@ -6,8 +6,7 @@
 
 /* Without the heat, which would cost a read another search. */
 #define COLUMNS                                                                                    \
-    "SELECT oid, CAST(tid AS INTEGER), CAST(frequency AS INTEGER), checksum,"                      \
-    " CAST(ifnull(state, '') AS BLOB) FROM record"
+    "SELECT oid, tid, frequency, checksum, state FROM record"
 
 static const char *const SQL[ROWS_STATEMENTS] = {
     [ROWS_READ] = COLUMNS " WHERE oid = ?1",
@@ -26,10 +25,8 @@ static const char *const SQL[ROWS_STATEMENTS] = {
 };
 
 static const char SCAN[] =
-    "SELECT record.oid, CAST(record.tid AS INTEGER),"
-    " CAST(ifnull(heat.frequency, record.frequency) AS INTEGER), record.checksum,"
-    " CAST(ifnull(record.state, '') AS BLOB)"
-    " FROM record LEFT JOIN heat ON heat.oid = record.oid WHERE record.tid <= ?1"
+    "SELECT record.oid, record.tid, ifnull(heat.frequency, record.frequency), record.checksum,"
+    " record.state FROM record LEFT JOIN heat ON heat.oid = record.oid WHERE record.tid <= ?1"
     " ORDER BY record.oid";
 
 enum { OID_COLUMN, TID_COLUMN, FREQUENCY_COLUMN, CHECKSUM_COLUMN, STATE_COLUMN };
