@@ -34,7 +34,7 @@ OID_BYTES = 8
 SAVE_BYTES = 2_000_000
 """Of states that go into the file in one transaction: some ten thousand objects."""
 
-PACK_BYTES = 1_000_000
+PACK_BYTES = 2_000_000
 """Of states that are copied under one hold of the GIL."""
 
 CLOSE_BYTES = 64_000_000

@@ -50,6 +50,7 @@ class CacheFile:
         self._reading: Connection | None = None
         self._busy_timeout_ms = busy_timeout_ms
         self._seen_generation: int | None = None
+        self._told: tuple[int, list[Name]] | None = None  # the last witnesses, and where
         self.path = connection.path
         self.identity = identity
         self.limit_bytes = limit_bytes
@@ -129,14 +130,19 @@ class CacheFile:
         *witnesses* above *through* are not kept; their tids must be exact.
         """
         self._seen_generation = generation
-        return merge.advance(
+        given = list(witnesses)
+        result = merge.advance(
             self._connection,
             through=through,
             generation=generation,
             names_since=names_since,
             rows=rows,
-            witnesses=witnesses,
+            # Those that it has been told of cost each transaction some waits for the GIL.
+            witnesses=() if (generation, given) == self._told else given,
         )
+        if result.outcome in (merge.Outcome.ADVANCED, merge.Outcome.UNCHANGED):
+            self._told = generation, given
+        return result
 
     def warm(self, generation: int, gains: Sequence[Gain]) -> int:
         """Add to the frequencies of rows; return the file's age: they fade as it grows."""

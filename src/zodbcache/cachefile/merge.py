@@ -139,6 +139,8 @@ def _delete_changed(
     if named is None:
         _delete_everything(connection)
         return replace(tier, row_count=0, state_bytes=0), tier.row_count
+    if not named:
+        return tier, 0
     change = bulk.delete_older(connection, named)
     return _apply(tier, change), change.changed
 
@@ -183,6 +185,9 @@ def _keep_newest_witnesses(
     connection: Connection, witnesses: Iterable[Name], *, through: int
 ) -> bool:
     """Merge *witnesses* up to *through* into the file's; return whether that changed any."""
+    witnesses = list(witnesses)
+    if not witnesses:
+        return False
     kept = read_witnesses(connection)
     newest = dict(kept)
     for oid, tid in witnesses:
