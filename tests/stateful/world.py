@@ -30,7 +30,7 @@ from ZODB.POSException import POSKeyError
 
 import zodbcache.cache
 import zodbcache.storage
-from zodbcache import persistence
+from zodbcache import saving
 from zodbcache.cachefile import CacheFile
 from zodbcache.caretaker import Caretaker
 from zodbcache.feeds import catchup
@@ -169,7 +169,7 @@ def _stepping(
     with (
         patch,
         mock.patch.dict(Persistence.save.__kwdefaults__, bytes_at_once=SAVE_BYTES),
-        mock.patch.object(persistence, "PACK_BYTES", PACK_BYTES),
+        mock.patch.object(saving, "PACK_BYTES", PACK_BYTES),
     ):
         yield pause
 
