@@ -325,6 +325,46 @@ class TestLoadsAndCommits:
         assert p64(X) in a.poll_invalidations()
         check(a, site.oracle())
 
+    @pytest.mark.parametrize("told", [[], [p64(Z)]])
+    def test_a_poll_after_one_that_knew_nothing(
+        self, site: Site, monkeypatch: pytest.MonkeyPatch, told: list[bytes]
+    ) -> None:
+        """What the base storage remembers may begin later than that poll."""
+        storage = site.open()
+        a, b = storage.new_instance(), storage.new_instance()
+        poll(a)
+        answers = iter([None, told])
+        base = base_of(a)
+        poll_base = base.poll_invalidations
+
+        def poll_forgetfully() -> list[bytes] | None:
+            poll_base()
+            return next(answers)
+
+        monkeypatch.setattr(base, "poll_invalidations", poll_forgetfully)
+        assert poll(a) is None
+        site.commit(X)
+        poll(b)
+        site.commit(Y)
+        assert set(poll(a)) == {p64(X), p64(Y), *told}
+        check(a, site.oracle())
+
+    def test_a_poll_after_one_that_knew_nothing_past_what_the_log_remembers(
+        self, site: Site, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        storage = site.open()
+        a, b = storage.new_instance(), storage.new_instance()
+        poll(a)
+        answers = iter([None, []])
+        base = base_of(a)
+        poll_base = base.poll_invalidations
+        monkeypatch.setattr(base, "poll_invalidations", lambda: (poll_base(), next(answers))[1])
+        assert poll(a) is None
+        site.commit(X)
+        poll(b)
+        storage._log.trim_through(storage._log.end)
+        assert poll(a) is None
+
     def test_reads_without_polls(self, site: Site) -> None:
         """One instance, used directly, gives what RelStorage gives."""
         storage = site.open()
