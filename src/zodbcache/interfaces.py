@@ -399,6 +399,7 @@ class IFileSnapshot(Interface):
 
     checkpoint = Attribute("0 when the file is empty.")
     generation = Attribute("Counts the resets of the file.")
+    age = Attribute("Grows with each trim; frequencies fade by it.")
     witnesses = Attribute("list of (oid, tid), newest tid first.")
 
     def batches(through: int, limit_bytes: int):

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
+from collections.abc import Sequence
 from time import monotonic
 
 from zodbcache._core._store import Batch
@@ -28,6 +29,8 @@ from zodbcache.invalidations import InvalidationLog
 from zodbcache.store import MemoryStore
 
 logger = logging.getLogger(__name__)
+
+NamesSince = Callable[[int], Sequence[tuple[int, int]] | None]
 
 OID_BYTES = 8
 
@@ -130,18 +133,25 @@ class Saving(Attachment):
         return position, 0
 
     def _advance(
-        self, file: CacheFile, batches: Iterable[Batch], history: int, through: int
+        self,
+        file: CacheFile,
+        batches: Iterable[Batch],
+        history: int,
+        through: int,
+        log_names_since: NamesSince | None = None,
     ) -> int:
         """Write *batches*, proven through *through*; return the file's checkpoint.
 
         *history*: the memory tier's, before *through* was taken from the log.
-        0 if nothing was written.  Raises OtherHistory and Gap.
+        *log_names_since*: what changed, if the log does not know it yet.  0 if
+        nothing was written.  Raises OtherHistory and Gap.
         """
+        ask = log_names_since or self._log.names_since
 
-        def names_since(tid: int) -> list[tuple[int, int]] | None:
+        def names_since(tid: int) -> Sequence[tuple[int, int]] | None:
             if history != self._store.history:
                 raise OtherHistory
-            names = self._log.names_since(tid)
+            names = ask(tid)
             if names is None and tid:  # 0: the file is empty
                 raise Gap
             return names
@@ -188,7 +198,7 @@ class Saving(Attachment):
                 with self._file.snapshot() as snapshot:
                     self._age = snapshot.age
             except CacheFileError as error:
-                self._give_up(error)
+                self._cannot_write(error)
                 return
         if age is not None:
             faded = max(0, self._age - age)
@@ -221,14 +231,17 @@ class Saving(Attachment):
             return None if known is None else known + names
 
         with self._using:
-            if self._file is None or not self._is_usable:
+            file = self._file
+            if file is None or not self._is_usable:
                 return
             try:
-                self._file.advance(
-                    changes.through, self._generation, names_since, (), self._log.witnesses()
-                )
+                self._advance(file, (), self._store.history, changes.through, names_since)
             except CacheFileError as error:
                 self._cannot_write(error)
+            except Gap:
+                self.distrust()
+            except OtherHistory:
+                logger.debug("The log began anew before %s was told", file.path)
 
     def forget(self) -> None:
         """Empty the file: the base storage may have forgotten what it holds."""

@@ -16,13 +16,11 @@
 #define SQLITE_OK 0
 #define SQLITE_NOMEM 7
 #define SQLITE_CORRUPT 11
-#define SQLITE_MISUSE 21
 #define SQLITE_IOERR_SHORT_READ 522
 #define SQLITE_ROW 100
 #define SQLITE_DONE 101
 
 #define SQLITE_INTEGER 1
-#define SQLITE_BLOB 4
 
 #define SQLITE_PREPARE_PERSISTENT 1u
 #define SQLITE_STATIC ((sqlite_destructor *)0)
