@@ -1,4 +1,4 @@
-"""The one background thread: mends a broken log, and brings the file's rows back.
+"""The background thread that asks: mends a broken log, confirms the file, preloads its rows.
 
 It exists only while there is something to do that may block: asking a base
 storage across a network what changed.  Until it is done, reads beyond the
