@@ -204,6 +204,19 @@ class TestLoadsAndCommits:
         assert hits(storage) == before + 1
         check(a, old)
 
+    def test_reads_between_a_commit_and_the_next_poll_see_one_snapshot(self, site: Site) -> None:
+        """RelStorage over SQLite alone sees each commit of others at once there."""
+        storage = site.open()
+        a = storage.new_instance()
+        own = commit(a, [W])
+        a.afterCompletion()
+        seen = tid_of(a, X)
+        site.commit(X, Y)
+        assert tid_of(a, X) == seen
+        assert tid_of(a, Y) <= own
+        poll(a)
+        check(a, site.oracle())
+
     def test_own_states_are_read_by_the_next_transaction_from_memory(self, site: Site) -> None:
         storage = site.open()
         a, b = storage.new_instance(), storage.new_instance()

@@ -114,6 +114,9 @@ class RelStorageSnapshots(Snapshots):
     def attend(self, instance: Any, recall: Recall) -> Any:
         storage = innermost(instance)
         storage._adapter.poller = _OverheardPoller(storage._adapter.poller)
+        if _is_sqlite(storage._adapter):
+            connection = storage._load_connection
+            connection.open_if_needed = _beginning(connection.open_if_needed)
         if storage is instance:  # else its records may be other bytes
             storage.loadSerial = _with_recall(storage.loadSerial, recall)
         return storage
@@ -176,6 +179,26 @@ def _with_recall(load_serial: Callable[..., bytes], recall: Recall) -> Callable[
             return state
 
     return load
+
+
+def _beginning(open_if_needed: Callable[[], Any]) -> Callable[[], Any]:
+    """A load connection that is used again without a poll sees one snapshot, too.
+
+    Over SQLite, RelStorage begins a transaction only when it polls; without
+    one each of its reads would see the database as it is then.
+    """
+
+    def open_connection() -> Any:
+        connection, cursor = open_if_needed()
+        if not connection.in_transaction:
+            cursor.execute("BEGIN DEFERRED TRANSACTION")
+        return connection, cursor
+
+    return open_connection
+
+
+def _is_sqlite(adapter: Any) -> bool:
+    return hasattr(adapter, "data_dir")
 
 
 def _current_tids(adapter: Any, cursor: Any, oids: list[int]) -> dict[int, int]:
@@ -259,7 +282,7 @@ class RelStorageCatchUp(CatchUp):
 
 def _address(adapter: Any) -> str:
     """Which database it is, without the credentials and options of this client."""
-    if hasattr(adapter, "data_dir"):
+    if _is_sqlite(adapter):
         return f"sqlite:{os.path.realpath(adapter.data_dir)}"
     if hasattr(adapter, "_dsn"):
         return f"{type(adapter).__name__}:{_address_in(adapter._dsn)}"
