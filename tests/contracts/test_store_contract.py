@@ -16,8 +16,9 @@ from zodbcache.ids import to_bytes
 from zodbcache.ids import to_int
 from zodbcache.interfaces import IStore
 from zodbcache.store import MemoryStore
+from zodbcache.store import TempStore
 
-IMPLEMENTATIONS: tuple[Callable[[int, int], Any], ...] = (MemoryStore,)
+IMPLEMENTATIONS: tuple[Callable[[int, int], Any], ...] = (MemoryStore, TempStore)
 """Each takes *limit_bytes* and *object_max_bytes*."""
 
 LIMIT_BYTES = 256 * 1024

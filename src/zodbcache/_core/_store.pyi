@@ -52,6 +52,23 @@ class Store:
     def stats(self) -> dict[str, int]: ...
     def check(self) -> None: ...
 
+class TempStore(Store):
+    """The memory tier in a temporary SQLite database, of *limit_bytes* on disk.
+
+    Takes some 8 MB of memory whatever the limit, which may be 32 GiB.  After an
+    error of SQLite's it is empty, and goes on.  Raises RuntimeError unless
+    this module has been loaded into SQLite as an extension.
+    """
+
+    @property
+    def faults(self) -> int:
+        """How often that has happened."""
+    @property
+    def last_fault(self) -> int:
+        """SQLite's extended result code; 0 before the first."""
+    def abandon(self) -> None:
+        """In a fork's child: leave the database to the parent, and begin with an empty one."""
+
 class Reader:
     """``reader(oid, before)``: what ``store.load_before`` finds, else ``miss(oid, before)``.
 

@@ -47,7 +47,7 @@ check_revisions(const store *s)
         if (r->closed && revision_end(r) <= r->tid) {
             return "I1: a revision ends before it begins";
         }
-        if (revision_state_bytes(r) > s->object_max_bytes) {
+        if (revision_state_bytes(r) > s->tier.object_max_bytes) {
             return "a state is longer than allowed";
         }
         const char *wrong = check_neighbours(s, slot, r);
@@ -58,7 +58,7 @@ check_revisions(const store *s)
         unsaved_bytes += r->closed || r->saved ? 0 : revision_state_bytes(r);
         count++;
     }
-    if (unsaved_bytes != s->unsaved_bytes) {
+    if (unsaved_bytes != s->tier.unsaved_bytes) {
         return "the bytes that the file lacks are miscounted";
     }
     if (state_bytes != s->state_bytes) {
@@ -89,5 +89,5 @@ store_check(const store *s)
         return "I5: the arena is over its budget";
     }
     size_t touched = store_used_bytes(s) + (size_t)arena_holes(&s->arena) * GRANULE_BYTES;
-    return touched > s->limit_bytes && s->arena.top > ARENA_FIRST ? "I5: over the limit" : NULL;
+    return touched > s->tier.limit_bytes && s->arena.top > ARENA_FIRST ? "I5: over the limit" : NULL;
 }

@@ -20,7 +20,7 @@ slide(store *s, offset_t hole)
     offset_t grown = arena_slide(&s->arena, hole);
     table_replace(&s->table, table_hash(revision_at(&s->arena, hole)->oid), from, hole);
     segments_moved(&s->segments, &s->arena, hole);
-    s->counters.moved_bytes += (uint64_t)block_granules(&s->arena, hole) * GRANULE_BYTES;
+    s->tier.counters.moved_bytes += (uint64_t)block_granules(&s->arena, hole) * GRANULE_BYTES;
     return grown;
 }
 

@@ -18,6 +18,8 @@
 #include "revision.h"
 #include "rows.h"
 #include "store.h"
+#include "tempstore.h"
+#include "tier.h"
 
 /* ---- conversions ------------------------------------------------------- */
 
@@ -163,6 +165,29 @@ frequency_from(PyObject *object, unsigned *frequency)
     }
     *frequency = value < FREQUENCY_MAX ? (unsigned)value : FREQUENCY_MAX;
     return true;
+}
+
+/* A read that takes longer waits for a disk; the next ones let others run. */
+enum { SLOW_NANOSECONDS = 1000000, READS_AFTER_SLOW = 100 };
+
+static int64_t
+nanoseconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+static const sqlite_api *sqlite; /* of APSW's SQLite, once it has loaded us */
+
+/* Otherwise RuntimeError. */
+static bool
+has_sqlite(void)
+{
+    if (sqlite == NULL) {
+        PyErr_SetString(PyExc_RuntimeError, "load this module into SQLite as an extension first");
+    }
+    return sqlite != NULL;
 }
 
 /* ---- the module's types ------------------------------------------------ */
@@ -360,11 +385,35 @@ typedef struct {
 
 typedef struct {
     PyObject_HEAD
-    store store;
+    tier *tier;
+    PyThread_type_lock lock; /* NULL: the GIL is lock enough */
+    unsigned slow;           /* so many loads are to let others run */
     shared_tid shared_tids[SHARED_TIDS];
 } Store;
 
-#define STORE(self) (&((Store *)(self))->store)
+/* What the object says of itself, which no lock protects. */
+#define TIER(self) (((Store *)(self))->tier)
+
+/* From here to leave() nothing may run Python code, nor collect garbage. */
+static tier *
+enter(PyObject *self)
+{
+    Store *s = (Store *)self;
+    if (s->lock != NULL && !PyThread_acquire_lock(s->lock, NOWAIT_LOCK)) {
+        Py_BEGIN_ALLOW_THREADS
+        PyThread_acquire_lock(s->lock, WAIT_LOCK);
+        Py_END_ALLOW_THREADS
+    }
+    return s->tier;
+}
+
+static void
+leave(PyObject *self)
+{
+    if (((Store *)self)->lock != NULL) {
+        PyThread_release_lock(((Store *)self)->lock);
+    }
+}
 
 static PyObject *
 tid_bytes(PyObject *self, uint64_t tid)
@@ -381,25 +430,37 @@ tid_bytes(PyObject *self, uint64_t tid)
     return Py_NewRef(shared->bytes);
 }
 
+/* The sizes from the arguments; ValueError unless they are possible. */
+static bool
+sizes_from(PyObject *args, PyObject *kwargs, size_t limit_max_bytes, size_t *limit_bytes,
+           size_t *object_max_bytes)
+{
+    static char *names[] = {"limit_bytes", "object_max_bytes", NULL};
+    Py_ssize_t limit, object_max;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "nn:Store", names, &limit, &object_max)) {
+        return false;
+    }
+    if (limit < (Py_ssize_t)STORE_LIMIT_MIN_BYTES || (size_t)limit > limit_max_bytes ||
+        object_max < 1) {
+        PyErr_Format(PyExc_ValueError,
+                     "limit_bytes must be between %zu and %zu, object_max_bytes positive",
+                     STORE_LIMIT_MIN_BYTES, limit_max_bytes);
+        return false;
+    }
+    *limit_bytes = (size_t)limit;
+    *object_max_bytes = (size_t)object_max;
+    return true;
+}
+
 static PyObject *
 Store_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"limit_bytes", "object_max_bytes", NULL};
-    Py_ssize_t limit_bytes, object_max_bytes;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "nn:Store", names, &limit_bytes,
-                                     &object_max_bytes)) {
-        return NULL;
-    }
-    if (limit_bytes < (Py_ssize_t)STORE_LIMIT_MIN_BYTES ||
-        (size_t)limit_bytes > STORE_LIMIT_MAX_BYTES || object_max_bytes < 1) {
-        PyErr_Format(PyExc_ValueError,
-                     "limit_bytes must be between %zu and %zu, object_max_bytes positive",
-                     STORE_LIMIT_MIN_BYTES, STORE_LIMIT_MAX_BYTES);
+    size_t limit_bytes, object_max_bytes;
+    if (!sizes_from(args, kwargs, STORE_LIMIT_MAX_BYTES, &limit_bytes, &object_max_bytes)) {
         return NULL;
     }
     Store *self = (Store *)type->tp_alloc(type, 0);
-    if (self != NULL && !store_open(&self->store, (size_t)limit_bytes,
-                                    (size_t)object_max_bytes)) {
+    if (self != NULL && (self->tier = store_make(limit_bytes, object_max_bytes)) == NULL) {
         Py_DECREF(self);
         return PyErr_NoMemory();
     }
@@ -410,29 +471,82 @@ static void
 Store_dealloc(PyObject *self)
 {
     PyTypeObject *type = Py_TYPE(self);
-    store_close(STORE(self));
+    Store *s = (Store *)self;
+    if (s->tier != NULL) {
+        s->tier->kind->close(s->tier);
+    }
+    if (s->lock != NULL) {
+        PyThread_free_lock(s->lock);
+    }
     for (int i = 0; i < SHARED_TIDS; i++) {
-        Py_XDECREF(((Store *)self)->shared_tids[i].bytes);
+        Py_XDECREF(s->shared_tids[i].bytes);
     }
     type->tp_free(self);
     Py_DECREF(type);
 }
 
-/* (state, tid) of a revision, or (state, tid, end). */
-static PyObject *
-answer(PyObject *self, const revision *r, bool with_end)
+typedef bool (*lookup)(tier *t, uint64_t oid, uint64_t tid, held *found);
+
+/* look_up() where others may be at work, and a disk may have to be waited for. */
+static int
+look_up_patiently(PyObject *self, lookup look, uint64_t oid, uint64_t tid, held *found,
+                  PyObject **state)
 {
-    PyObject *result = PyTuple_New(with_end ? 3 : 2);
+    Store *s = (Store *)self;
+    tier *t = enter(self);
+    int64_t begun = nanoseconds();
+    bool is_found;
+    if (s->slow) {
+        Py_BEGIN_ALLOW_THREADS
+        is_found = look(t, oid, tid, found);
+        Py_END_ALLOW_THREADS
+        s->slow--;
+    }
+    else {
+        is_found = look(t, oid, tid, found);
+        if (nanoseconds() - begun > SLOW_NANOSECONDS) {
+            s->slow = READS_AFTER_SLOW;
+        }
+    }
+    if (is_found) {
+        *state = PyBytes_FromStringAndSize(found->state, (Py_ssize_t)found->state_bytes);
+        t->kind->release(t);
+    }
+    leave(self);
+    return is_found;
+}
+
+/* The look-up, and its state as bytes: 1 and *state, or NULL without memory; 0 if
+ * nothing was found. */
+static inline int
+look_up(PyObject *self, lookup look, uint64_t oid, uint64_t tid, held *found, PyObject **state)
+{
+    tier *t = TIER(self);
+    if (((Store *)self)->lock == NULL) {
+        if (!look(t, oid, tid, found)) {
+            return 0;
+        }
+        *state = PyBytes_FromStringAndSize(found->state, (Py_ssize_t)found->state_bytes);
+        return 1;
+    }
+    return look_up_patiently(self, look, oid, tid, found, state);
+}
+
+/* (state, tid), or (state, tid, end); takes the reference to the state. */
+static PyObject *
+answer(PyObject *self, PyObject *state, const held *found, bool with_end)
+{
+    PyObject *result = state == NULL ? NULL : PyTuple_New(with_end ? 3 : 2);
     if (result == NULL) {
+        Py_XDECREF(state);
         return NULL;
     }
-    PyTuple_SET_ITEM(result, 0, PyBytes_FromStringAndSize(revision_state(r),
-                                                          (Py_ssize_t)revision_state_bytes(r)));
-    PyTuple_SET_ITEM(result, 1, tid_bytes(self, r->tid));
+    PyTuple_SET_ITEM(result, 0, state);
+    PyTuple_SET_ITEM(result, 1, tid_bytes(self, found->tid));
     if (with_end) {
-        PyTuple_SET_ITEM(result, 2, r->closed ? bytes_of(revision_end(r)) : Py_NewRef(Py_None));
+        PyTuple_SET_ITEM(result, 2, found->end ? bytes_of(found->end) : Py_NewRef(Py_None));
     }
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(result); i++) {
+    for (Py_ssize_t i = 1; i < PyTuple_GET_SIZE(result); i++) {
         if (PyTuple_GET_ITEM(result, i) == NULL) {
             Py_DECREF(result);
             return NULL;
@@ -445,12 +559,80 @@ static PyObject *
 Store_load_before(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
     uint64_t oid, before;
+    held found;
+    PyObject *state;
     if (!expect(count, 2, "load_before") || !id_from_bytes(args[0], &oid) ||
         !id_from_bytes(args[1], &before)) {
         return NULL;
     }
-    const revision *r = store_load_before(STORE(self), oid, before);
-    return r == NULL ? Py_NewRef(Py_None) : answer(self, r, true);
+    return look_up(self, TIER(self)->kind->load_before, oid, before, &found, &state)
+               ? answer(self, state, &found, true)
+               : Py_NewRef(Py_None);
+}
+
+static PyObject *
+Store_load_at(PyObject *self, PyObject *const *args, Py_ssize_t count)
+{
+    uint64_t oid, at;
+    held found;
+    PyObject *state;
+    if (!expect(count, 2, "load_at") || !id_from_bytes(args[0], &oid) ||
+        !tid_from_int(args[1], &at)) {
+        return NULL;
+    }
+    return look_up(self, TIER(self)->kind->load_at, oid, at, &found, &state)
+               ? answer(self, state, &found, false)
+               : Py_NewRef(Py_None);
+}
+
+static PyObject *
+Store_holds(PyObject *self, PyObject *const *args, Py_ssize_t count)
+{
+    uint64_t oid, at;
+    if (!expect(count, 2, "holds") || !id_from_bytes(args[0], &oid) ||
+        !tid_from_int(args[1], &at)) {
+        return NULL;
+    }
+    tier *t = enter(self);
+    bool holds = t->kind->holds(t, oid, at);
+    leave(self);
+    return PyBool_FromLong(holds);
+}
+
+static PyObject *
+Store_recall(PyObject *self, PyObject *const *args, Py_ssize_t count)
+{
+    uint64_t oid, tid;
+    held found;
+    PyObject *state;
+    if (!expect(count, 2, "recall") || !id_from_bytes(args[0], &oid) ||
+        !id_from_bytes(args[1], &tid)) {
+        return NULL;
+    }
+    return look_up(self, TIER(self)->kind->recall, oid, tid, &found, &state) ? state
+                                                                            : Py_NewRef(Py_None);
+}
+
+static bool
+peek(tier *t, uint64_t oid, uint64_t Py_UNUSED(tid), held *found)
+{
+    return t->kind->peek(t, oid, found);
+}
+
+static PyObject *
+Store_peek(PyObject *self, PyObject *arg)
+{
+    uint64_t oid;
+    held found;
+    PyObject *state;
+    if (!id_from_int(arg, &oid)) {
+        return NULL;
+    }
+    if (!look_up(self, peek, oid, 0, &found, &state)) {
+        Py_RETURN_NONE;
+    }
+    return state == NULL ? NULL
+                         : Py_BuildValue("LiN", (long long)found.tid, (int)found.frequency, state);
 }
 
 static PyObject *
@@ -464,7 +646,19 @@ Store_insert(PyObject *self, PyObject *const *args, Py_ssize_t count)
         !state_from(args[3], &state, &state_bytes)) {
         return NULL;
     }
-    return PyBool_FromLong(store_insert(STORE(self), oid, tid, end, state, state_bytes));
+    tier *t = enter(self);
+    bool is_held = t->kind->insert(t, oid, tid, end, state, state_bytes);
+    leave(self);
+    return PyBool_FromLong(is_held);
+}
+
+/* What restore() and promote() take. */
+static bool
+row_from(PyObject *const *args, uint64_t *oid, uint64_t *tid, const char **state,
+         size_t *state_bytes, unsigned *frequency)
+{
+    return id_from_int(args[0], oid) && id_from_int(args[1], tid) &&
+           state_from(args[2], state, state_bytes) && frequency_from(args[3], frequency);
 }
 
 static PyObject *
@@ -474,27 +668,33 @@ Store_restore(PyObject *self, PyObject *const *args, Py_ssize_t count)
     unsigned frequency;
     const char *state;
     size_t state_bytes;
-    if (!expect(count, 4, "restore") || !id_from_int(args[0], &oid) ||
-        !id_from_int(args[1], &tid) || !state_from(args[2], &state, &state_bytes) ||
-        !frequency_from(args[3], &frequency)) {
+    if (!expect(count, 4, "restore") ||
+        !row_from(args, &oid, &tid, &state, &state_bytes, &frequency)) {
         return NULL;
     }
-    return PyBool_FromLong(store_restore(STORE(self), oid, tid, state, state_bytes, frequency));
+    tier *t = enter(self);
+    bool has_room = t->kind->restore(t, oid, tid, state, state_bytes, frequency);
+    leave(self);
+    return PyBool_FromLong(has_room);
 }
 
 static PyObject *
-Store_load_at(PyObject *self, PyObject *const *args, Py_ssize_t count)
+Store_promote(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
-    uint64_t oid, at;
-    if (!expect(count, 2, "load_at") || !id_from_bytes(args[0], &oid) ||
-        !tid_from_int(args[1], &at)) {
+    uint64_t oid, tid;
+    unsigned frequency;
+    const char *state;
+    size_t state_bytes;
+    if (!expect(count, 4, "promote") ||
+        !row_from(args, &oid, &tid, &state, &state_bytes, &frequency)) {
         return NULL;
     }
-    const revision *r = store_load_at(STORE(self), oid, at);
-    return r == NULL ? Py_NewRef(Py_None) : answer(self, r, false);
+    tier *t = enter(self);
+    bool is_held = t->kind->promote(t, oid, tid, state, state_bytes, frequency);
+    leave(self);
+    return PyBool_FromLong(is_held);
 }
 
-/* Runs no Python code between the objects, so that the dict stays as it is. */
 static PyObject *
 Store_insert_own(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
@@ -506,68 +706,64 @@ Store_insert_own(PyObject *self, PyObject *const *args, Py_ssize_t count)
         PyErr_SetString(PyExc_TypeError, "states are a dict");
         return NULL;
     }
-    PyObject *key, *value;
+    PyObject *key = NULL, *value = NULL;
     Py_ssize_t position = 0;
-    while (PyDict_Next(args[0], &position, &key, &value)) {
+    bool good = true;
+    tier *t = enter(self);
+    while (good && PyDict_Next(args[0], &position, &key, &value)) {
+        good = PyBytes_Check(key) && PyBytes_GET_SIZE(key) == sizeof oid &&
+               (value == Py_None || PyBytes_Check(value));
+        if (!good) {
+            break;
+        }
+        oid = big_endian(PyBytes_AS_STRING(key));
+        t->kind->end(t, oid, tid, ENDED_LATER);
+        if (value != Py_None) {
+            t->kind->insert(t, oid, tid, 0, PyBytes_AS_STRING(value),
+                            (size_t)PyBytes_GET_SIZE(value));
+        }
+    }
+    leave(self);
+    if (!good) { /* one of the two says what is wrong */
         const char *state;
         size_t state_bytes;
-        if (!id_from_bytes(key, &oid)) {
-            return NULL;
-        }
-        store_end(STORE(self), oid, tid, ENDED_LATER);
-        if (value == Py_None) {
-            continue;
-        }
-        if (!state_from(value, &state, &state_bytes)) {
-            return NULL;
-        }
-        store_insert(STORE(self), oid, tid, 0, state, state_bytes);
+        return id_from_bytes(key, &oid) && state_from(value, &state, &state_bytes)
+                   ? Py_NewRef(Py_None)
+                   : NULL;
     }
     Py_RETURN_NONE;
 }
 
-static PyObject *
-Store_holds(PyObject *self, PyObject *const *args, Py_ssize_t count)
-{
-    uint64_t oid, at;
-    if (!expect(count, 2, "holds") || !id_from_bytes(args[0], &oid) ||
-        !tid_from_int(args[1], &at)) {
-        return NULL;
-    }
-    return PyBool_FromLong(store_holds(STORE(self), oid, at));
-}
-
-static PyObject *
-Store_recall(PyObject *self, PyObject *const *args, Py_ssize_t count)
-{
+/* What became of one object, for advance(). */
+typedef struct {
     uint64_t oid, tid;
-    if (!expect(count, 2, "recall") || !id_from_bytes(args[0], &oid) ||
-        !id_from_bytes(args[1], &tid)) {
-        return NULL;
-    }
-    const revision *r = store_revision(STORE(self), oid, tid);
-    return r == NULL ? Py_NewRef(Py_None)
-                     : PyBytes_FromStringAndSize(revision_state(r),
-                                                 (Py_ssize_t)revision_state_bytes(r));
-}
+    enum ending ending;
+} ending_of;
 
-static PyObject *
-Store_promote(PyObject *self, PyObject *const *args, Py_ssize_t count)
+typedef struct {
+    ending_of *items;
+    size_t count, capacity;
+} endings;
+
+static bool
+add_ending(endings *all, uint64_t oid, uint64_t tid, enum ending ending)
 {
-    uint64_t oid, tid;
-    unsigned frequency;
-    const char *state;
-    size_t state_bytes;
-    if (!expect(count, 4, "promote") || !id_from_int(args[0], &oid) ||
-        !id_from_int(args[1], &tid) || !state_from(args[2], &state, &state_bytes) ||
-        !frequency_from(args[3], &frequency)) {
-        return NULL;
+    if (all->count == all->capacity) {
+        size_t capacity = all->capacity ? 2 * all->capacity : 64;
+        ending_of *items = PyMem_Realloc(all->items, capacity * sizeof *items);
+        if (items == NULL) {
+            PyErr_NoMemory();
+            return false;
+        }
+        all->items = items;
+        all->capacity = capacity;
     }
-    return PyBool_FromLong(store_promote(STORE(self), oid, tid, state, state_bytes, frequency));
+    all->items[all->count++] = (ending_of){oid, tid, ending};
+    return true;
 }
 
 static bool
-end_all(store *s, PyObject *oids, uint64_t tid, enum ending ending)
+add_endings(endings *all, PyObject *oids, uint64_t tid, enum ending ending)
 {
     PyObject *sequence = PySequence_Fast(oids, "the oids of a change are a list");
     if (sequence == NULL) {
@@ -576,13 +772,26 @@ end_all(store *s, PyObject *oids, uint64_t tid, enum ending ending)
     bool good = true;
     for (Py_ssize_t i = 0; good && i < PySequence_Fast_GET_SIZE(sequence); i++) {
         uint64_t oid;
-        good = id_from_bytes(PySequence_Fast_GET_ITEM(sequence, i), &oid);
-        if (good) {
-            store_end(s, oid, tid, ending);
-        }
+        good = id_from_bytes(PySequence_Fast_GET_ITEM(sequence, i), &oid) &&
+               add_ending(all, oid, tid, ending);
     }
     Py_DECREF(sequence);
     return good;
+}
+
+static bool
+add_change(endings *all, PyObject *change)
+{
+    PyObject *oids, *exact;
+    long long tid;
+    if (!PyTuple_Check(change)) {
+        PyErr_SetString(PyExc_TypeError, "a change is (oids, tid, exact)");
+        return false;
+    }
+    return PyArg_ParseTuple(change, "OLO!;a change is (oids, tid, exact)", &oids, &tid,
+                            &PyBool_Type, &exact) &&
+           add_endings(all, oids, (uint64_t)tid,
+                       exact == Py_True ? ENDED_EXACTLY : ENDED_UNKNOWN);
 }
 
 static PyObject *
@@ -593,28 +802,22 @@ Store_advance(PyObject *self, PyObject *const *args, Py_ssize_t count)
         return NULL;
     }
     PyObject *changes = PySequence_Fast(args[0], "changes are a list");
-    if (changes == NULL) {
-        return NULL;
+    endings all = {0};
+    bool good = changes != NULL;
+    for (Py_ssize_t i = 0; good && i < PySequence_Fast_GET_SIZE(changes); i++) {
+        good = add_change(&all, PySequence_Fast_GET_ITEM(changes, i));
     }
-    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(changes); i++) {
-        PyObject *change = PySequence_Fast_GET_ITEM(changes, i), *oids, *exact;
-        long long tid;
-        if (!PyTuple_Check(change)) {
-            PyErr_SetString(PyExc_TypeError, "a change is (oids, tid, exact)");
-            Py_DECREF(changes);
-            return NULL;
+    Py_XDECREF(changes);
+    if (good) {
+        tier *t = enter(self);
+        for (size_t i = 0; i < all.count; i++) {
+            t->kind->end(t, all.items[i].oid, all.items[i].tid, all.items[i].ending);
         }
-        if (!PyArg_ParseTuple(change, "OLO!;a change is (oids, tid, exact)", &oids, &tid,
-                              &PyBool_Type, &exact) ||
-            !end_all(STORE(self), oids, (uint64_t)tid,
-                     exact == Py_True ? ENDED_EXACTLY : ENDED_UNKNOWN)) {
-            Py_DECREF(changes);
-            return NULL;
-        }
+        tier_raise_checkpoint(t, checkpoint); /* I1: only now */
+        leave(self);
     }
-    Py_DECREF(changes);
-    store_raise_checkpoint(STORE(self), checkpoint); /* I1: only now */
-    Py_RETURN_NONE;
+    PyMem_Free(all.items);
+    return good ? Py_NewRef(Py_None) : NULL;
 }
 
 static PyObject *
@@ -629,11 +832,13 @@ Store_follow(PyObject *self, PyObject *const *args, Py_ssize_t count)
     if (names == NULL) {
         return NULL;
     }
+    tier *t = enter(self);
     for (size_t i = 0; i < named; i++) {
-        store_end(STORE(self), names[i].oid, names[i].tid, ENDED_LATER);
+        t->kind->end(t, names[i].oid, names[i].tid, ENDED_LATER);
     }
+    tier_raise_checkpoint(t, checkpoint); /* I1: only now */
+    leave(self);
     PyMem_RawFree(names);
-    store_raise_checkpoint(STORE(self), checkpoint); /* I1: only now */
     Py_RETURN_NONE;
 }
 
@@ -644,14 +849,18 @@ Store_forget(PyObject *self, PyObject *arg)
     if (!id_from_int(arg, &oid)) {
         return NULL;
     }
-    store_forget(STORE(self), oid);
+    tier *t = enter(self);
+    t->kind->forget(t, oid);
+    leave(self);
     Py_RETURN_NONE;
 }
 
 static PyObject *
 Store_clear(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
-    store_clear(STORE(self));
+    tier *t = enter(self);
+    t->kind->clear(t);
+    leave(self);
     Py_RETURN_NONE;
 }
 
@@ -662,7 +871,9 @@ Store_restart(PyObject *self, PyObject *arg)
     if (!tid_from_int(arg, &checkpoint)) {
         return NULL;
     }
-    store_restart(STORE(self), checkpoint);
+    tier *t = enter(self);
+    tier_restart(t, checkpoint);
+    leave(self);
     Py_RETURN_NONE;
 }
 
@@ -676,27 +887,10 @@ Store_reserve(PyObject *self, PyObject *arg)
         }
         return NULL;
     }
-    store_reserve(STORE(self), (size_t)size_bytes);
+    tier *t = enter(self);
+    t->kind->reserve(t, (size_t)size_bytes);
+    leave(self);
     Py_RETURN_NONE;
-}
-
-static PyObject *
-Store_peek(PyObject *self, PyObject *arg)
-{
-    uint64_t oid;
-    if (!id_from_int(arg, &oid)) {
-        return NULL;
-    }
-    const revision *r = store_open_revision(STORE(self), oid);
-    if (r == NULL) {
-        Py_RETURN_NONE;
-    }
-    /* Before anything that may collect garbage, which may call back. */
-    long long tid = (long long)r->tid;
-    int frequency = (int)store_frequency(STORE(self), r);
-    PyObject *state = PyBytes_FromStringAndSize(revision_state(r),
-                                                (Py_ssize_t)revision_state_bytes(r));
-    return state == NULL ? NULL : Py_BuildValue("LiN", tid, frequency, state);
 }
 
 static int
@@ -724,10 +918,19 @@ static PyObject *
 Store_take_unsaved(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
     size_t count;
-    uint64_t *oids = store_take_unsaved(STORE(self), &count);
-    if (oids == NULL) {
-        return PyErr_NoMemory();
-    }
+    uint64_t *oids;
+    bool is_more;
+    do {
+        tier *t = enter(self);
+        is_more = t->kind->take_unsaved(t, &oids, &count);
+        leave(self);
+        if (oids == NULL) {
+            return PyErr_NoMemory();
+        }
+        if (is_more && !count) {
+            free(oids);
+        }
+    } while (is_more && !count);
     Py_BEGIN_ALLOW_THREADS
     count = sort_ids(oids, count);
     Py_END_ALLOW_THREADS
@@ -749,14 +952,18 @@ Store_return_unsaved(PyObject *self, PyObject *const *args, Py_ssize_t count)
     }
     size_t end = oids_bytes / sizeof(uint64_t);
     start = start < end ? start : end;
-    store_return_unsaved(STORE(self), (const uint64_t *)oids + start, end - start);
+    tier *t = enter(self);
+    t->kind->return_unsaved(t, (const uint64_t *)oids + start, end - start);
+    leave(self);
     Py_RETURN_NONE;
 }
 
 static PyObject *
 Store_search_unsaved(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
-    STORE(self)->unsaved_overflow = true;
+    tier *t = enter(self);
+    t->kind->search_unsaved(t);
+    leave(self);
     Py_RETURN_NONE;
 }
 
@@ -777,15 +984,19 @@ Store_pack(PyObject *self, PyObject *const *args, Py_ssize_t count)
     if (packed == NULL) {
         return NULL;
     }
-    size_t done = store_pack(STORE(self), (const uint64_t *)oids + start, end - start, through,
-                             bytes_max, &packed->batch);
+    tier *t = enter(self);
+    size_t done = t->kind->pack(t, (const uint64_t *)oids + start, end - start, through, bytes_max,
+                                &packed->batch);
+    leave(self);
     return Py_BuildValue("Nn", packed, (Py_ssize_t)(start + done));
 }
 
 static PyObject *
 Store_mark_unsaved(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
-    store_mark_unsaved(STORE(self));
+    tier *t = enter(self);
+    t->kind->mark_unsaved(t);
+    leave(self);
     Py_RETURN_NONE;
 }
 
@@ -799,9 +1010,13 @@ Store_restore_batch(PyObject *self, PyObject *const *args, Py_ssize_t count)
         return NULL;
     }
     const deltas *changed = deltas_from(self, args[1]);
-    return changed == NULL
-               ? NULL
-               : PyBool_FromLong(store_restore_batch(STORE(self), given, changed, known));
+    if (changed == NULL) {
+        return NULL;
+    }
+    tier *t = enter(self);
+    bool has_room = tier_restore_batch(t, given, changed, known);
+    leave(self);
+    return PyBool_FromLong(has_room);
 }
 
 static PyObject *
@@ -812,7 +1027,7 @@ Store_heated(PyObject *self, PyObject *const *args, Py_ssize_t count)
         !tid_from_int(args[1], &slots) || !tid_from_int(args[2], &faded)) {
         return NULL;
     }
-    size_t all_slots = table_bytes(&STORE(self)->table) / sizeof(uint64_t);
+    size_t all_slots = TIER(self)->kind->slots(TIER(self));
     slots = slots < all_slots ? slots : all_slots;
     revision_gain *gains = PyMem_Malloc((slots + 1) * sizeof *gains);
     if (gains == NULL) {
@@ -820,7 +1035,9 @@ Store_heated(PyObject *self, PyObject *const *args, Py_ssize_t count)
     }
     size_t position = from;
     unsigned fading = faded < FREQUENCY_MAX ? (unsigned)faded : FREQUENCY_MAX;
-    size_t heated = store_heated(STORE(self), &position, slots, fading, gains);
+    tier *t = enter(self);
+    size_t heated = t->kind->heated(t, &position, slots, fading, gains);
+    leave(self);
     PyObject *found = PyList_New((Py_ssize_t)heated);
     for (size_t i = 0; found != NULL && i < heated; i++) {
         PyObject *gain = Py_BuildValue("LLL", (long long)gains[i].oid, (long long)gains[i].tid,
@@ -839,24 +1056,28 @@ Store_heated(PyObject *self, PyObject *const *args, Py_ssize_t count)
 static PyObject *
 Store_stats(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
-    const store *s = STORE(self);
-    const store_counters *c = &s->counters;
+    tier_sizes sizes;
+    tier *t = enter(self);
+    tier_counters c = t->counters;
+    t->kind->measure(t, &sizes);
+    leave(self);
     return Py_BuildValue(
-        "{sK sK sK sK sK sK sK sn sn sn sn sn sn sn sn}", "hits", c->hits, "file_hits",
-        c->file_hits, "misses", c->misses, "sets", c->sets, "evictions", c->evictions,
-        "rejections", c->rejections, "moved_bytes", c->moved_bytes, "entries",
-        (Py_ssize_t)s->table.count, "state_bytes",
-        (Py_ssize_t)s->state_bytes, "used_bytes", (Py_ssize_t)store_used_bytes(s), "hole_bytes",
-        (Py_ssize_t)arena_holes(&s->arena) * (Py_ssize_t)GRANULE_BYTES, "limit_bytes",
-        (Py_ssize_t)s->limit_bytes, "eden_entries", (Py_ssize_t)s->segments.list[EDEN].count,
-        "probation_entries", (Py_ssize_t)s->segments.list[PROBATION].count, "protected_entries",
-        (Py_ssize_t)s->segments.list[PROTECTED].count);
+        "{sK sK sK sK sK sK sK sn sn sn sn sn sn sn sn}", "hits", c.hits, "file_hits",
+        c.file_hits, "misses", c.misses, "sets", c.sets, "evictions", c.evictions, "rejections",
+        c.rejections, "moved_bytes", c.moved_bytes, "entries", (Py_ssize_t)sizes.entries,
+        "state_bytes", (Py_ssize_t)sizes.state_bytes, "used_bytes", (Py_ssize_t)sizes.used_bytes,
+        "hole_bytes", (Py_ssize_t)sizes.hole_bytes, "limit_bytes", (Py_ssize_t)t->limit_bytes,
+        "eden_entries", (Py_ssize_t)sizes.eden_entries, "probation_entries",
+        (Py_ssize_t)sizes.probation_entries, "protected_entries",
+        (Py_ssize_t)sizes.protected_entries);
 }
 
 static PyObject *
 Store_check(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
-    const char *wrong = store_check(STORE(self));
+    tier *t = enter(self);
+    const char *wrong = t->kind->check(t);
+    leave(self);
     if (wrong != NULL) {
         PyErr_SetString(PyExc_AssertionError, wrong);
         return NULL;
@@ -867,25 +1088,25 @@ Store_check(PyObject *self, PyObject *Py_UNUSED(ignored))
 static PyObject *
 Store_get_checkpoint(PyObject *self, void *Py_UNUSED(closure))
 {
-    return int_of(STORE(self)->checkpoint);
+    return int_of(TIER(self)->checkpoint);
 }
 
 static PyObject *
 Store_get_history(PyObject *self, void *Py_UNUSED(closure))
 {
-    return PyLong_FromLongLong(STORE(self)->history);
+    return PyLong_FromLongLong(TIER(self)->history);
 }
 
 static PyObject *
 Store_get_unsaved_bytes(PyObject *self, void *Py_UNUSED(closure))
 {
-    return PyLong_FromSize_t(STORE(self)->unsaved_bytes);
+    return PyLong_FromSize_t(TIER(self)->unsaved_bytes);
 }
 
 static PyObject *
 Store_get_limit_bytes(PyObject *self, void *Py_UNUSED(closure))
 {
-    return PyLong_FromSize_t(STORE(self)->limit_bytes);
+    return PyLong_FromSize_t(TIER(self)->limit_bytes);
 }
 
 #define FASTCALL(function) ((PyCFunction)(void (*)(void))(function))
@@ -942,6 +1163,83 @@ static PyType_Spec Store_spec = {
     .slots = Store_slots,
 };
 
+/* ---- TempStore --------------------------------------------------------- */
+
+#define TEMPSTORE(self) ((tempstore *)TIER(self))
+
+static PyObject *
+TempStore_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    size_t limit_bytes, object_max_bytes;
+    if (!sizes_from(args, kwargs, TEMPSTORE_LIMIT_MAX_BYTES, &limit_bytes, &object_max_bytes) ||
+        !has_sqlite()) {
+        return NULL;
+    }
+    Store *self = (Store *)type->tp_alloc(type, 0);
+    if (self == NULL) {
+        return NULL;
+    }
+    self->lock = PyThread_allocate_lock();
+    self->tier = tempstore_make(sqlite, limit_bytes, object_max_bytes);
+    if (self->lock == NULL || self->tier == NULL) {
+        Py_DECREF(self);
+        return PyErr_NoMemory();
+    }
+    return (PyObject *)self;
+}
+
+/* In the child of a fork, where another thread may have held the lock. */
+static PyObject *
+TempStore_abandon(PyObject *self, PyObject *Py_UNUSED(ignored))
+{
+    PyThread_type_lock lock = PyThread_allocate_lock();
+    if (lock == NULL) {
+        return PyErr_NoMemory();
+    }
+    ((Store *)self)->lock = lock; /* the old one is never freed */
+    tempstore_abandon(TEMPSTORE(self));
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+TempStore_get_faults(PyObject *self, void *Py_UNUSED(closure))
+{
+    return PyLong_FromUnsignedLongLong(TEMPSTORE(self)->faults);
+}
+
+static PyObject *
+TempStore_get_last_fault(PyObject *self, void *Py_UNUSED(closure))
+{
+    return PyLong_FromLong(TEMPSTORE(self)->last_fault);
+}
+
+static PyMethodDef TempStore_methods[] = {
+    {"abandon", TempStore_abandon, METH_NOARGS, NULL},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyGetSetDef TempStore_getset[] = {
+    {"faults", TempStore_get_faults, NULL, NULL, NULL},
+    {"last_fault", TempStore_get_last_fault, NULL, NULL, NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyType_Slot TempStore_slots[] = {
+    {Py_tp_doc, "A Store in a temporary SQLite database; see _store.pyi."},
+    {Py_tp_new, TempStore_new},
+    {Py_tp_dealloc, Store_dealloc},
+    {Py_tp_methods, TempStore_methods},
+    {Py_tp_getset, TempStore_getset},
+    {0, NULL},
+};
+
+static PyType_Spec TempStore_spec = {
+    .name = "zodbcache._core._store.TempStore",
+    .basicsize = sizeof(Store),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE,
+    .slots = TempStore_slots,
+};
+
 /* ---- Reader, PinnedReader ---------------------------------------------- */
 
 typedef struct {
@@ -956,7 +1254,7 @@ typedef struct {
 static inline bool
 is_pinned(const Reader *self)
 {
-    return self->at >= 0 && self->history == STORE(self->store)->history;
+    return self->at >= 0 && self->history == TIER(self->store)->history;
 }
 
 static bool
@@ -970,11 +1268,12 @@ Reader_vectorcall(PyObject *callable, PyObject *const *args, size_t nargsf, PyOb
 {
     Reader *self = (Reader *)callable;
     if (names == NULL && PyVectorcall_NARGS(nargsf) == 2 && is_id(args[0]) && is_id(args[1])) {
-        const revision *r = store_load_before(STORE(self->store),
-                                              big_endian(PyBytes_AS_STRING(args[0])),
-                                              big_endian(PyBytes_AS_STRING(args[1])));
-        if (r != NULL) {
-            return answer(self->store, r, true);
+        held found;
+        PyObject *state;
+        if (look_up(self->store, TIER(self->store)->kind->load_before,
+                    big_endian(PyBytes_AS_STRING(args[0])), big_endian(PyBytes_AS_STRING(args[1])),
+                    &found, &state)) {
+            return answer(self->store, state, &found, true);
         }
     }
     return PyObject_Vectorcall(self->miss, args, nargsf, names);
@@ -986,11 +1285,11 @@ PinnedReader_vectorcall(PyObject *callable, PyObject *const *args, size_t nargsf
 {
     Reader *self = (Reader *)callable;
     if (names == NULL && PyVectorcall_NARGS(nargsf) >= 1 && is_id(args[0]) && is_pinned(self)) {
-        const revision *r = store_load_at(STORE(self->store),
-                                          big_endian(PyBytes_AS_STRING(args[0])),
-                                          (uint64_t)self->at);
-        if (r != NULL) {
-            return answer(self->store, r, false);
+        held found;
+        PyObject *state;
+        if (look_up(self->store, TIER(self->store)->kind->load_at,
+                    big_endian(PyBytes_AS_STRING(args[0])), (uint64_t)self->at, &found, &state)) {
+            return answer(self->store, state, &found, false);
         }
     }
     return PyObject_Vectorcall(self->miss, args, nargsf, names);
@@ -1306,11 +1605,6 @@ static PyType_Spec Deltas_spec = {
 
 /* ---- Rows -------------------------------------------------------------- */
 
-/* A read that takes longer waits for a disk; the next ones let others run. */
-enum { SLOW_NANOSECONDS = 1000000, READS_AFTER_SLOW = 100 };
-
-static const sqlite_api *sqlite; /* of APSW's SQLite, once it has loaded us */
-
 /* What SQLite calls when it loads this library as an extension. */
 int
 sqlite3_zodbcache_init(sqlite3 *Py_UNUSED(db), char **Py_UNUSED(message), const sqlite_api *api)
@@ -1335,8 +1629,7 @@ Rows_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O:Rows", names, &connection)) {
         return NULL;
     }
-    if (sqlite == NULL) {
-        PyErr_SetString(PyExc_RuntimeError, "load this module into SQLite as an extension first");
+    if (!has_sqlite()) {
         return NULL;
     }
     PyObject *pointer = PyObject_CallMethod(connection, "sqlite3_pointer", NULL);
@@ -1401,14 +1694,6 @@ succeed(PyObject *self, int code)
         }
     }
     return false;
-}
-
-static int64_t
-nanoseconds(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
 /* Keeps the GIL while the disk is quick: to get it back may take longer than a read. */
@@ -1712,9 +1997,9 @@ static PyMethodDef module_methods[] = {
 
 /* A new reference, or NULL. */
 static PyTypeObject *
-add_type(PyObject *module, PyType_Spec *spec)
+add_type(PyObject *module, PyType_Spec *spec, PyObject *base)
 {
-    PyObject *type = PyType_FromModuleAndSpec(module, spec, NULL);
+    PyObject *type = PyType_FromModuleAndSpec(module, spec, base);
     if (type != NULL && PyModule_AddType(module, (PyTypeObject *)type) < 0) {
         Py_CLEAR(type);
     }
@@ -1724,17 +2009,23 @@ add_type(PyObject *module, PyType_Spec *spec)
 static int
 module_exec(PyObject *module)
 {
-    PyType_Spec *others[] = {&Store_spec, &Reader_spec, &PinnedReader_spec, &Rows_spec};
+    PyType_Spec *others[] = {&Reader_spec, &PinnedReader_spec, &Rows_spec};
     module_types *types = PyModule_GetState(module);
-    types->batch = add_type(module, &Batch_spec);
-    types->deltas = add_type(module, &Deltas_spec);
+    types->batch = add_type(module, &Batch_spec, NULL);
+    types->deltas = add_type(module, &Deltas_spec, NULL);
     types->sqlite_error = PyErr_NewExceptionWithDoc(
         "zodbcache._core._store.SQLiteError", "Its args: SQLite's result code, and its message.",
         NULL, NULL);
     bool good = types->batch != NULL && types->deltas != NULL && types->sqlite_error != NULL &&
                 PyModule_AddObjectRef(module, "SQLiteError", types->sqlite_error) == 0;
+    PyTypeObject *store = good ? add_type(module, &Store_spec, NULL) : NULL;
+    PyTypeObject *temp =
+        store == NULL ? NULL : add_type(module, &TempStore_spec, (PyObject *)store);
+    good = temp != NULL;
+    Py_XDECREF(store);
+    Py_XDECREF(temp);
     for (size_t i = 0; good && i < sizeof others / sizeof *others; i++) {
-        PyTypeObject *type = add_type(module, others[i]);
+        PyTypeObject *type = add_type(module, others[i], NULL);
         good = type != NULL;
         Py_XDECREF(type);
     }

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "crc32.h"
+#include "statement.h"
 
 /* Without the heat, which would cost a read another search. */
 #define COLUMNS                                                                                    \
@@ -65,26 +66,9 @@ static int
 start(rows *r, enum rows_statement which, sqlite3_stmt **statement, const int64_t *bindings,
       int count)
 {
-    int code = SQLITE_OK;
-    if (r->statements[which] == NULL) {
-        code = r->api->prepare_v3(r->db, SQL[which], -1, SQLITE_PREPARE_PERSISTENT,
-                                  &r->statements[which], NULL);
-    }
+    int code = statement_start(r->api, r->db, SQL[which], &r->statements[which], bindings, count);
     *statement = r->statements[which];
-    for (int i = 0; code == SQLITE_OK && i < count; i++) {
-        code = r->api->bind_int64(*statement, i + 1, bindings[i]);
-    }
     return code;
-}
-
-/* Run a statement that gives no rows; tell how many it changed. */
-static int
-run(rows *r, sqlite3_stmt *statement, int *changes)
-{
-    int code = r->api->step(statement);
-    *changes = code == SQLITE_DONE ? r->api->changes(r->db) : 0;
-    int reset = r->api->reset(statement);
-    return code == SQLITE_DONE ? SQLITE_OK : reset != SQLITE_OK ? reset : code;
 }
 
 static int
@@ -92,7 +76,7 @@ run_with(rows *r, enum rows_statement which, const int64_t *bindings, int count,
 {
     sqlite3_stmt *statement;
     int code = start(r, which, &statement, bindings, count);
-    return code == SQLITE_OK ? run(r, statement, changes) : code;
+    return code == SQLITE_OK ? statement_run(r->api, r->db, statement, changes) : code;
 }
 
 /* What is left of a stored frequency. */
@@ -142,8 +126,7 @@ rows_read(rows *r, uint64_t oid, int64_t ahead, int64_t age, batch *found, int64
             break;
         }
     }
-    int reset = r->api->reset(statement);
-    return code == SQLITE_DONE ? SQLITE_OK : reset != SQLITE_OK ? reset : code;
+    return statement_end(r->api, statement, code);
 }
 
 /* What the file has of an oid. */
@@ -170,10 +153,7 @@ compare(rows *r, uint64_t oid, present *found)
         found->state_bytes = r->api->column_int64(statement, 1);
         found->frequency = r->api->column_int64(statement, 2);
     }
-    int reset = r->api->reset(statement);
-    return code == SQLITE_ROW || code == SQLITE_DONE ? SQLITE_OK
-           : reset != SQLITE_OK                      ? reset
-                                                     : code;
+    return statement_end(r->api, statement, code);
 }
 
 /* How often, as it is stored, after gain more requests. */
@@ -205,7 +185,7 @@ write_row(rows *r, enum rows_statement which, const batch *given, const batch_ro
         code = r->api->bind_blob(statement, 5, row->state_bytes ? state : "",
                                  (int)row->state_bytes, SQLITE_STATIC);
     }
-    return code == SQLITE_OK ? run(r, statement, changes) : code;
+    return code == SQLITE_OK ? statement_run(r->api, r->db, statement, changes) : code;
 }
 
 static int

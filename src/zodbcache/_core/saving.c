@@ -25,7 +25,7 @@ void
 store_note_unsaved(store *s, const revision *r)
 {
     if (is_unsaved(r)) {
-        s->unsaved_bytes += revision_state_bytes(r);
+        s->tier.unsaved_bytes += revision_state_bytes(r);
         note(s, r->oid);
     }
 }
@@ -34,7 +34,7 @@ void
 store_forget_unsaved(store *s, const revision *r)
 {
     if (is_unsaved(r)) {
-        s->unsaved_bytes -= revision_state_bytes(r);
+        s->tier.unsaved_bytes -= revision_state_bytes(r);
     }
 }
 
@@ -122,12 +122,12 @@ store_pack(store *s, const uint64_t *oids, size_t count, uint64_t through, size_
 void
 store_mark_unsaved(store *s)
 {
-    s->unsaved_bytes = 0;
+    s->tier.unsaved_bytes = 0;
     for (offset_t b = ARENA_FIRST; b < s->arena.top; b = arena_next(&s->arena, b)) {
         revision *r = revision_at(&s->arena, b);
         if (!block_is_free(&s->arena, b)) {
             r->saved = 0;
-            s->unsaved_bytes += r->closed ? 0 : revision_state_bytes(r);
+            s->tier.unsaved_bytes += r->closed ? 0 : revision_state_bytes(r);
         }
     }
     s->unsaved_overflow = true;

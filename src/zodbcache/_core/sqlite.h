@@ -15,12 +15,18 @@
 
 #define SQLITE_OK 0
 #define SQLITE_NOMEM 7
+#define SQLITE_IOERR 10
 #define SQLITE_CORRUPT 11
+#define SQLITE_FULL 13
 #define SQLITE_IOERR_SHORT_READ 522
 #define SQLITE_ROW 100
 #define SQLITE_DONE 101
 
 #define SQLITE_INTEGER 1
+
+#define SQLITE_OPEN_READWRITE 0x00000002
+#define SQLITE_OPEN_CREATE 0x00000004
+#define SQLITE_OPEN_NOMUTEX 0x00008000
 
 #define SQLITE_PREPARE_PERSISTENT 1u
 #define SQLITE_STATIC ((sqlite_destructor *)0)
@@ -48,18 +54,24 @@ typedef struct {
     int (*column_type)(sqlite3_stmt *, int);
     sqlite_unused before_errmsg[14];
     const char *(*errmsg)(sqlite3 *);
-    sqlite_unused before_finalize[3];
+    sqlite_unused before_exec[1];
+    int (*exec)(sqlite3 *, const char *, int (*)(void *, int, char **, char **), void *, char **);
+    sqlite_unused before_finalize[1];
     int (*finalize)(sqlite3_stmt *);
     sqlite_unused before_reset[19];
     int (*reset)(sqlite3_stmt *);
     sqlite_unused before_step[16];
     int (*step)(sqlite3_stmt *);
-    sqlite_unused before_vfs_find[46];
+    sqlite_unused before_open_v2[40];
+    int (*open_v2)(const char *, sqlite3 **, int, const char *);
+    sqlite_unused before_vfs_find[5];
     sqlite3_vfs *(*vfs_find)(const char *);
     int (*vfs_register)(sqlite3_vfs *, int);
     sqlite_unused before_extended_errcode[23];
     int (*extended_errcode)(sqlite3 *);
-    sqlite_unused before_prepare_v3[50];
+    sqlite_unused before_close_v2[12];
+    int (*close_v2)(sqlite3 *);
+    sqlite_unused before_prepare_v3[37];
     int (*prepare_v3)(sqlite3 *, const char *, int, unsigned, sqlite3_stmt **, const char **);
 } sqlite_api;
 
@@ -74,12 +86,15 @@ SQLITE_ENTRY(column_bytes, 20);
 SQLITE_ENTRY(column_int64, 29);
 SQLITE_ENTRY(column_type, 38);
 SQLITE_ENTRY(errmsg, 53);
+SQLITE_ENTRY(exec, 55);
 SQLITE_ENTRY(finalize, 57);
 SQLITE_ENTRY(reset, 77);
 SQLITE_ENTRY(step, 94);
+SQLITE_ENTRY(open_v2, 135);
 SQLITE_ENTRY(vfs_find, 141);
 SQLITE_ENTRY(vfs_register, 142);
 SQLITE_ENTRY(extended_errcode, 166);
+SQLITE_ENTRY(close_v2, 179);
 SQLITE_ENTRY(prepare_v3, 217);
 
 /* What a VFS is made of (https://sqlite.org/vfs.html). */

@@ -29,8 +29,8 @@ store_open(store *s, size_t limit_bytes, size_t object_max_bytes)
     size_t unsaved = limit_bytes / UNSAVED_SHARE;
     s->unsaved_max = (uint32_t)(unsaved < UNSAVED_MAX ? unsaved : UNSAVED_MAX);
     s->unsaved = malloc(s->unsaved_max * sizeof *s->unsaved);
-    s->limit_bytes = limit_bytes;
-    s->object_max_bytes = (uint32_t)(object_max_bytes < limit_bytes ? object_max_bytes
+    s->tier.limit_bytes = limit_bytes;
+    s->tier.object_max_bytes = (uint32_t)(object_max_bytes < limit_bytes ? object_max_bytes
                                                                     : limit_bytes);
     if (s->unsaved != NULL && arena_open(&s->arena, limit_bytes) && table_open(&s->table, slots) &&
         sketch_open(&s->sketch, slots, s->table.home_slots)) {
@@ -87,7 +87,7 @@ evict_one(store *s)
     const revision *r = revision_at(&s->arena, block);
     sketch_add(&s->sketch, sketch_hash(r->oid), r->frequency);
     drop(s, block);
-    s->counters.evictions++;
+    s->tier.counters.evictions++;
     return true;
 }
 
@@ -142,7 +142,7 @@ static void
 refit(store *s)
 {
     size_t overhead = overhead_bytes(s);
-    size_t rest = overhead < s->limit_bytes ? s->limit_bytes - overhead : 0;
+    size_t rest = overhead < s->tier.limit_bytes ? s->tier.limit_bytes - overhead : 0;
     arena_set_budget(&s->arena, (uint32_t)(rest / GRANULE_BYTES));
     if (s->arena.top > s->arena.budget) {
         clear_above_budget(s);
@@ -296,7 +296,7 @@ is_visible(const store *s, const revision *r, uint64_t before, bool end_wanted)
 {
     return r->tid < before &&
            (r->closed ? before <= revision_end(r) && !(end_wanted && r->bounded)
-                      : before - 1 <= s->checkpoint);
+                      : before - 1 <= s->tier.checkpoint);
 }
 
 /* Ask for the lines of a small state while the header is still on its way. */
@@ -320,12 +320,12 @@ find_visible(store *s, uint64_t oid, uint64_t before, bool end_wanted)
             if (r->frequency < FREQUENCY_MAX) {
                 r->frequency++;
             }
-            s->counters.hits++;
-            s->counters.file_hits += r->restored;
+            s->tier.counters.hits++;
+            s->tier.counters.file_hits += r->restored;
             return r;
         }
     }
-    s->counters.misses++;
+    s->tier.counters.misses++;
     return NULL;
 }
 
@@ -449,7 +449,7 @@ static bool
 enter(store *s, const revision *header, uint64_t end, const char *state, size_t state_bytes,
       unsigned requests)
 {
-    if (state_bytes > s->object_max_bytes || (end && end <= header->tid)) {
+    if (state_bytes > s->tier.object_max_bytes || (end && end <= header->tid)) {
         return false;
     }
     switch (reconcile(s, header->oid, header->tid, end)) {
@@ -468,7 +468,7 @@ enter(store *s, const revision *header, uint64_t end, const char *state, size_t 
     if (!block || !settle(s, block, header, end, state, state_bytes, EDEN)) {
         return false;
     }
-    s->counters.sets += !header->restored;
+    s->tier.counters.sets += !header->restored;
     store_settle_eden(s);
     return true;
 }
@@ -496,7 +496,7 @@ bool
 store_restore(store *s, uint64_t oid, uint64_t tid, const char *state, size_t state_bytes,
               unsigned frequency)
 {
-    if (state_bytes > s->object_max_bytes || reconcile(s, oid, tid, 0) != NEW) {
+    if (state_bytes > s->tier.object_max_bytes || reconcile(s, oid, tid, 0) != NEW) {
         return true; /* nothing to do, and no reason to stop */
     }
     uint32_t granules = revision_granules((uint32_t)state_bytes, false);
@@ -518,20 +518,6 @@ store_restore(store *s, uint64_t oid, uint64_t tid, const char *state, size_t st
     return settle(s, block, &header, 0, state, state_bytes, is_hot ? PROTECTED : PROBATION);
 }
 
-bool
-store_restore_batch(store *s, const batch *given, const deltas *changed, uint64_t known)
-{
-    for (const batch_row *row = given->rows; row < given->rows + given->count; row++) {
-        uint64_t name = deltas_get(changed, row->oid);
-        if (name <= (known > row->tid ? known : row->tid) &&
-            !store_restore(s, row->oid, row->tid, batch_state(given, row), row->state_bytes,
-                           (unsigned)row->frequency)) {
-            return false;
-        }
-    }
-    return true;
-}
-
 void
 store_end(store *s, uint64_t oid, uint64_t tid, enum ending ending)
 {
@@ -542,19 +528,13 @@ store_end(store *s, uint64_t oid, uint64_t tid, enum ending ending)
     if (ending == ENDED_EXACTLY) {
         close_at(s, r, tid, false);
     }
-    else if (ending == ENDED_LATER && r->tid <= s->checkpoint && s->checkpoint < tid) {
-        close_at(s, r, s->checkpoint + 1, true);
+    else if (ending == ENDED_LATER && r->tid <= s->tier.checkpoint && s->tier.checkpoint < tid) {
+        close_at(s, r, s->tier.checkpoint + 1, true);
     }
     else {
         sketch_add(&s->sketch, sketch_hash(oid), r->frequency);
         drop(s, offset_of(s, r));
     }
-}
-
-void
-store_raise_checkpoint(store *s, uint64_t tid)
-{
-    s->checkpoint = tid > s->checkpoint ? tid : s->checkpoint;
 }
 
 void
@@ -572,18 +552,10 @@ store_clear(store *s)
     table_clear(&s->table);
     sketch_clear(&s->sketch, s->table.home_slots);
     memset(&s->segments, 0, sizeof s->segments);
-    s->state_bytes = s->unsaved_bytes = s->unsaved_count = 0;
+    s->state_bytes = s->tier.unsaved_bytes = s->unsaved_count = 0;
     s->unsaved_overflow = false;
     arena_clear(&s->arena);
     refit(s);
-}
-
-void
-store_restart(store *s, uint64_t checkpoint)
-{
-    store_clear(s);
-    s->checkpoint = checkpoint;
-    s->history++;
 }
 
 void

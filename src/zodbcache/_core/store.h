@@ -1,4 +1,4 @@
-/* The memory tier: revisions of objects, bounded by bytes, under one rule.
+/* Revisions of objects in memory, bounded by bytes, under one rule.
  *
  * I1  Every open revision is current through the checkpoint.  It is visible
  *     before b when tid < b and b - 1 <= checkpoint; a closed one when
@@ -23,44 +23,35 @@
 
 #include "arena.h"
 #include "batch.h"
-#include "deltas.h"
 #include "revision.h"
 #include "segments.h"
 #include "sketch.h"
 #include "table.h"
-
-/* Closed revisions of one oid that are kept at most, the newest ones. */
-enum { REVISIONS_MAX = 8 };
+#include "tier.h"
 
 #define STORE_LIMIT_MIN_BYTES ((size_t)256 << 10)
 /* A hole as large as the arena still has its granules in an extent's 30 bits. */
 #define STORE_LIMIT_MAX_BYTES (((size_t)8 << 30) - ((size_t)1 << 20))
 
 typedef struct {
-    uint64_t hits, file_hits, misses, sets, evictions, rejections, moved_bytes;
-} store_counters;
-
-typedef struct {
+    tier tier;
     arena arena;
     table table;
     sketch sketch;
     segments segments;
-    uint64_t checkpoint;       /* never lowered but by store_restart */
-    long long history;         /* how often store_restart was called */
-    size_t limit_bytes;
-    size_t reserved_bytes;     /* somebody else's, counted against the limit */
-    size_t state_bytes;        /* sum over all revisions */
-    size_t unsaved_bytes;      /* sum over the open ones that the file may lack */
-    uint64_t *unsaved;         /* their oids, and others */
+    size_t reserved_bytes; /* somebody else's, counted against the limit */
+    size_t state_bytes;    /* sum over all revisions */
+    uint64_t *unsaved;     /* oids of open revisions that the file may lack, and others */
     uint32_t unsaved_count, unsaved_max;
-    bool unsaved_overflow;     /* more than that: only a search finds them */
-    uint32_t object_max_bytes; /* longer states are not kept */
-    store_counters counters;
+    bool unsaved_overflow; /* more than that: only a search finds them */
 } store;
 
 /* Return false when there is no address space. */
 bool store_open(store *s, size_t limit_bytes, size_t object_max_bytes);
 void store_close(store *s);
+
+/* A store as a tier, which its close() frees; NULL when there is no memory. */
+tier *store_make(size_t limit_bytes, size_t object_max_bytes);
 
 /* The revision visible before this tid, its end known; or NULL.  Counts; marks
  * the hit. */
@@ -93,27 +84,11 @@ bool store_restore(store *s, uint64_t oid, uint64_t tid, const char *state, size
 bool store_promote(store *s, uint64_t oid, uint64_t tid, const char *state, size_t state_bytes,
                    unsigned frequency);
 
-/* What is known of the end of a revision that somebody changed. */
-enum ending {
-    ENDED_UNKNOWN, /* nothing that a reader could use: it is dropped */
-    ENDED_EXACTLY, /* at this tid */
-    ENDED_LATER,   /* after the checkpoint: it stays for readers up to there */
-};
-
 /* End the open revision if it is older than tid. */
 void store_end(store *s, uint64_t oid, uint64_t tid, enum ending ending);
 
-/* After everything that changed up to the tid has been ended. */
-void store_raise_checkpoint(store *s, uint64_t tid);
-
-/* What changed since known is among the deltas: keep the other rows, current
- * through known, of a batch from the file.  Return false when there is no more
- * room. */
-bool store_restore_batch(store *s, const batch *given, const deltas *changed, uint64_t known);
-
 void store_forget(store *s, uint64_t oid);
 void store_clear(store *s);
-void store_restart(store *s, uint64_t checkpoint);
 void store_reserve(store *s, size_t size_bytes);
 
 /* saving.c: what the file lacks. */

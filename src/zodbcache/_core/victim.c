@@ -111,7 +111,7 @@ store_pick_victim(store *s)
     if (victim) { /* it has used some of its merit, or it would stand in the way for long */
         sketch_subtract(&s->sketch, sketch_hash(revision_at(&s->arena, victim)->oid));
     }
-    s->counters.rejections++;
+    s->tier.counters.rejections++;
     return candidate;
 }
 

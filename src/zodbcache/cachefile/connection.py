@@ -20,7 +20,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextlib import suppress
-from functools import lru_cache
 from typing import Any
 from typing import Final
 
@@ -29,6 +28,7 @@ import apsw
 from zodbcache._core import _store
 from zodbcache._core._store import Rows
 from zodbcache._core._store import SQLiteError
+from zodbcache._core.lending import lend_sqlite
 from zodbcache.cachefile import faults
 from zodbcache.errors import CacheFileError
 
@@ -48,20 +48,6 @@ _COMPARE: Final = 0x5A4F4301
 _IGNORE: Final = 0x5A4F4300
 
 FileIdentity = tuple[tuple[int, int], ...]
-
-
-@lru_cache(maxsize=1)
-def _lend_sqlite() -> None:
-    """Show our C code the functions of APSW's SQLite: as an extension it gets them.
-
-    It registers its VFS then.
-    """
-    sqlite = apsw.Connection(":memory:")
-    try:
-        sqlite.enable_load_extension(True)
-        sqlite.load_extension(_store.__file__, "sqlite3_zodbcache_init")
-    finally:
-        sqlite.close()
 
 
 def create_directory(directory: str) -> None:
@@ -126,7 +112,7 @@ class Connection:
         self._files: FileIdentity | None = None
         self._rows: Rows | None = None
         self._wal_pages = 0
-        _lend_sqlite()
+        lend_sqlite()
         self._sqlite: apsw.Connection | None = apsw.Connection(
             path, flags=apsw.SQLITE_OPEN_READWRITE, vfs=_VFS
         )
