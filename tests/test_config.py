@@ -65,6 +65,17 @@ class TestSizes:
     def test_memory_within_bounds(self, value: float) -> None:
         assert CacheOptions(cache_local_mb=value).cache_local_mb == value
 
+    def test_a_temporary_database_may_be_larger_than_memory(self) -> None:
+        options = CacheOptions(cache_local_mb=32_000, cache_backend="sqlite")
+        assert options.limit_bytes == 32_000_000_000
+        with pytest.raises(ConfigurationError, match=r"cache_local_mb: .*1 to 32000"):
+            CacheOptions(cache_local_mb=32_001, cache_backend="sqlite")
+
+    @pytest.mark.parametrize("value", ["", "SQLite", "disk", None, 1])
+    def test_unknown_backends(self, value: Any) -> None:
+        with pytest.raises(ConfigurationError, match=r"cache_backend: .*Write memory or sqlite"):
+            CacheOptions(cache_backend=value)
+
     @pytest.mark.parametrize("value", [0, -1, 0.99, 8_001, math.inf, -math.inf, math.nan])
     def test_memory_out_of_bounds(self, value: float) -> None:
         with pytest.raises(ConfigurationError, match=r"cache_local_mb: .*1 to 8000"):

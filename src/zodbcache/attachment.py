@@ -20,7 +20,7 @@ from zodbcache.feeds import CatchUp
 from zodbcache.forking import call_after_fork
 from zodbcache.forking import call_around_fork
 from zodbcache.invalidations import InvalidationLog
-from zodbcache.store import MemoryStore
+from zodbcache.store import Store
 
 logger = logging.getLogger(__name__)
 
@@ -44,7 +44,7 @@ class Attachment:
     """
 
     def __init__(
-        self, options: CacheOptions, catch_up: CatchUp, log: InvalidationLog, store: MemoryStore
+        self, options: CacheOptions, catch_up: CatchUp, log: InvalidationLog, store: Store
     ) -> None:
         self._options = options
         self._catch_up = catch_up

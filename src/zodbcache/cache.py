@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 from collections.abc import Callable
+from time import monotonic
 from typing import Any
 from weakref import WeakSet
 
@@ -15,8 +17,14 @@ from zodbcache.feeds import catch_up_for
 from zodbcache.forking import call_after_fork
 from zodbcache.invalidations import InvalidationLog
 from zodbcache.persistence import Persistence
-from zodbcache.store import MemoryStore
+from zodbcache.store import TempStore
+from zodbcache.store import open_store
 from zodbcache.writebehind import WriteBehind
+
+logger = logging.getLogger(__name__)
+
+SILENT_SECONDS = 60.0
+"""How long nothing is said of further faults after one."""
 
 
 class ProcessCache:
@@ -39,7 +47,9 @@ class ProcessCache:
         on_clear: Callable[[], None] = lambda: None,
     ) -> None:
         self.options = options
-        self.store = MemoryStore(options.limit_bytes, options.object_max_bytes)
+        self.store = open_store(
+            options.cache_backend, options.limit_bytes, options.object_max_bytes
+        )
         self.log = InvalidationLog(self.store, deltas_max=options.cache_delta_size_limit)
         self.catch_up = catch_up or catch_up_for(base)
         self.persistence = Persistence(options, self.catch_up, self.log, self.store)
@@ -53,6 +63,8 @@ class ProcessCache:
         self.writer = WriteBehind(self.persistence, self.store, options.cache_write_seconds)
         self._on_clear = on_clear
         self._closed = False
+        self._faults = 0  # the store's that have been told of
+        self._silent_until = 0.0
         self._begin_in_child()
         call_after_fork(self._begin_in_child)
         _living.add(self)
@@ -100,6 +112,14 @@ class ProcessCache:
         if self.log.broken or self.persistence.wants_care:
             self.caretaker.wake()
         self.writer.heed()
+        if self.store.faults != self._faults and monotonic() >= self._silent_until:
+            self._complain()
+
+    def _complain(self) -> None:
+        self._faults = self.store.faults
+        self._silent_until = monotonic() + SILENT_SECONDS
+        if isinstance(self.store, TempStore):
+            logger.warning("Dropped what this process has cached: %s", self.store.fault)
 
     def forget(self) -> None:
         """Drop everything: the base storage may have forgotten what is cached of it."""

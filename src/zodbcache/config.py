@@ -39,7 +39,7 @@ class CacheOptions:
     """Every option of the cache.  Raises ConfigurationError for a value that cannot be used.
 
     *cache_local_mb*: memory for the process's cache, its bookkeeping
-    included, in units of 1,000,000 bytes: 1 to 8,000.
+    included, in units of 1,000,000 bytes: 1 to 8,000.  But see *cache_backend*.
     *cache_local_object_max*: states longer than this many bytes are not kept.
     *cache_local_dir*: where the shared cache file lies, str or os.PathLike;
     absolute afterwards.  None: memory only.
@@ -51,6 +51,9 @@ class CacheOptions:
     bytes.  None: four times *cache_local_mb*.
     *cache_write_seconds*: what is new is in the file after about so long, or
     earlier when it is much; 0: only when the storage is closed.
+    *cache_backend*: where the process's cache is: ``memory``, or ``sqlite`` for
+    a temporary database.  Then *cache_local_mb* bounds its size on disk, 1 to
+    32,000.
     """
 
     cache_local_mb: float = 100
@@ -60,10 +63,12 @@ class CacheOptions:
     cache_delta_size_limit: int = 100_000
     cache_file_mb: float | None = None
     cache_write_seconds: float = 2
+    cache_backend: str = "memory"
 
     def __post_init__(self) -> None:
         for name, check in _CHECKS.items():
             object.__setattr__(self, name, check(name, getattr(self, name)))
+        _SIZES[self.cache_backend]("cache_local_mb", self.cache_local_mb)
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, object]) -> CacheOptions:
@@ -145,6 +150,18 @@ def _count(remedy: str) -> Callable[[str, object], int]:
     return check
 
 
+def _one_of(*words: str) -> Callable[[str, object], str]:
+    """A check for one of these words."""
+    remedy = f"Write {' or '.join(words)}"
+
+    def check(option: str, value: object) -> str:
+        if not isinstance(value, str) or value not in words:
+            raise ConfigurationError(f"{value!r} is not known", option=option, remedy=remedy)
+        return value
+
+    return check
+
+
 def _or_none(check: Callable[[str, object], Any]) -> Callable[[str, object], Any]:
     return lambda option, value: None if value is None else check(option, value)
 
@@ -168,19 +185,23 @@ def _text(option: str, value: object) -> str:
 
 
 _MEMORY = "Write a number of megabytes from 1 to 8000"
+_DISK = "Write a number of megabytes from 1 to 32000"
 _FILE = "Write a number of megabytes from 1 to 1000000, or leave it out for 4 times the memory"
 _SECONDS = "Write a number of seconds from 0 to 3600; 0 means only when the storage is closed"
 _BYTES = "Write a number of bytes from 1, such as 1048576"
 _ENTRIES = "Write a number of objects from 1, such as 100000"
 
+_SIZES = {"memory": _number(1, 8_000, _MEMORY), "sqlite": _number(1, 32_000, _DISK)}
+"""Checks of *cache_local_mb*, by *cache_backend*."""
+
 _CHECKS: dict[str, Callable[[str, object], Any]] = {
-    "cache_local_mb": _number(1, 8_000, _MEMORY),
     "cache_local_object_max": _count(_BYTES),
     "cache_local_dir": _or_none(_directory),
     "cache_prefix": _text,
     "cache_delta_size_limit": _count(_ENTRIES),
     "cache_file_mb": _or_none(_number(1, 1_000_000, _FILE)),
     "cache_write_seconds": _number(0, 3_600, _SECONDS, "time"),
+    "cache_backend": _one_of(*_SIZES),
 }
 
 _byte_size = SuffixMultiplier({"kb": 1 << 10, "mb": 1 << 20, "gb": 1 << 30})

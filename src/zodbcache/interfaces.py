@@ -21,6 +21,7 @@ class IStore(Interface):
     checkpoint = Attribute("The tid through which every open revision held is proven current.")
     limit_bytes = Attribute("The configured limit, bookkeeping included.")
     history = Attribute("Counts the calls of restart().")
+    faults = Attribute("Counts how often all was lost to an error of a disk; misses follow.")
 
     def load_before(oid: bytes, before: bytes):
         """Return ``(state, tid, end)`` of the revision visible just before *before*.
@@ -108,17 +109,20 @@ class IStore(Interface):
 
     unsaved_bytes = Attribute("Bytes of the open revisions' states that the file may lack.")
 
+    unsaved_left = Attribute("Whether take_unsaved() is to be called again at once.")
+
     def take_unsaved():
         """The oids of what came since the last call and the file may lack.
 
         Returns their int64s, ascending, one after the other: bytes for pack().
+        May be a part of them; then ``unsaved_left``.
         """
 
     def return_unsaved(oids: bytes, start: int):
         """The file has not got those from the *start*-th on, be they packed or not."""
 
     def search_unsaved():
-        """The next take_unsaved() looks at everything."""
+        """The next calls of take_unsaved() look at everything."""
 
     def pack(oids: bytes, start: int, through: int, bytes_max: int):
         """Hand over unsaved revisions of *oids* with ``tid <= through``, as saved.

@@ -30,7 +30,7 @@ from zodbcache.forking import call_after_fork
 from zodbcache.ids import to_bytes
 from zodbcache.ids import to_int
 from zodbcache.interfaces import IInvalidationLog
-from zodbcache.store import MemoryStore
+from zodbcache.store import Store
 
 DELTA_BYTES = 48
 """What one changed object takes at most in the deltas."""
@@ -61,7 +61,7 @@ class InvalidationLog:
     their share of the memory; beyond that the log forgets, and starts later.
     """
 
-    def __init__(self, store: MemoryStore, *, deltas_max: int) -> None:
+    def __init__(self, store: Store, *, deltas_max: int) -> None:
         self.start = 0
         self.end = 0
         self.broken = True

@@ -26,7 +26,7 @@ from zodbcache.invalidations import InvalidationLog
 from zodbcache.saving import Gap
 from zodbcache.saving import OtherHistory
 from zodbcache.saving import Saving
-from zodbcache.store import MemoryStore
+from zodbcache.store import Store
 
 logger = logging.getLogger(__name__)
 
@@ -54,7 +54,7 @@ class Persistence(Saving):
     """
 
     def __init__(
-        self, options: CacheOptions, catch_up: CatchUp, log: InvalidationLog, store: MemoryStore
+        self, options: CacheOptions, catch_up: CatchUp, log: InvalidationLog, store: Store
     ) -> None:
         super().__init__(options, catch_up, log, store)
         self.restored = 0

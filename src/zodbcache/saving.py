@@ -26,7 +26,7 @@ from zodbcache.feeds import CatchUp
 from zodbcache.feeds import Changes
 from zodbcache.ids import to_int
 from zodbcache.invalidations import InvalidationLog
-from zodbcache.store import MemoryStore
+from zodbcache.store import Store
 
 logger = logging.getLogger(__name__)
 
@@ -65,7 +65,7 @@ class Saving(Attachment):
     """
 
     def __init__(
-        self, options: CacheOptions, catch_up: CatchUp, log: InvalidationLog, store: MemoryStore
+        self, options: CacheOptions, catch_up: CatchUp, log: InvalidationLog, store: Store
     ) -> None:
         super().__init__(options, catch_up, log, store)
         self.file_writes = 0
@@ -85,7 +85,7 @@ class Saving(Attachment):
         """
         oids, position, checkpoint = b"", -1, 0
         try:
-            while position < len(oids) // OID_BYTES:
+            while True:
                 with self._using:
                     if not self._is_usable:
                         position = max(position, 0)
@@ -97,6 +97,10 @@ class Saving(Attachment):
                     position, checkpoint = self._save_some(oids, position, bytes_at_once)
                 if not checkpoint or position == begun or pause():
                     break
+                if position == len(oids) // OID_BYTES:
+                    if not self._store.unsaved_left:
+                        break
+                    position = -1
         finally:
             if position < 0:  # interrupted, perhaps just after they were handed over
                 self._store.search_unsaved()

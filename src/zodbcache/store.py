@@ -6,17 +6,35 @@ atomic.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+from typing import Final
+
+import apsw
 from zope.interface import implementer
 
 from zodbcache._core import _store
+from zodbcache._core._store import Store
 from zodbcache._core.lending import lend_sqlite
 from zodbcache.forking import call_after_fork
 from zodbcache.interfaces import IStore
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+__all__ = ["MemoryStore", "Store", "TempStore", "open_store"]
+
+
+def open_store(backend: str, limit_bytes: int, object_max_bytes: int) -> MemoryStore | TempStore:
+    """The store of one of the option cache_backend's names."""
+    kinds: dict[str, type[MemoryStore | TempStore]] = {"memory": MemoryStore, "sqlite": TempStore}
+    return kinds[backend](limit_bytes, object_max_bytes)
 
 
 @implementer(IStore)
 class MemoryStore(_store.Store):
     """Revisions in one arena of *limit_bytes*, all bookkeeping included (I5)."""
+
+    faults: Final = 0
 
 
 @implementer(IStore)
@@ -29,11 +47,22 @@ class TempStore(_store.TempStore):
     is empty at first.
     """
 
-    def __new__(cls, limit_bytes: int, object_max_bytes: int) -> TempStore:
+    def __new__(cls, limit_bytes: int, object_max_bytes: int) -> Self:
         lend_sqlite()
         self = super().__new__(cls, limit_bytes, object_max_bytes)
         call_after_fork(self._renew)
         return self
+
+    @property
+    def fault(self) -> str:
+        """What went wrong last, and what to do."""
+        code = self.last_fault
+        name = apsw.mapping_extended_result_codes.get(code) or apsw.mapping_result_codes.get(code)
+        return (
+            f"the temporary database of cache-backend sqlite failed ({name or code}). Look"
+            " whether the disk of temporary files is full, or name another directory by the"
+            " environment variable SQLITE_TMPDIR"
+        )
 
     def _renew(self) -> None:
         """In a fork's child: the database is the parent's."""

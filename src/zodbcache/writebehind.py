@@ -18,7 +18,7 @@ from time import thread_time
 
 from zodbcache.forking import call_after_fork
 from zodbcache.persistence import Persistence
-from zodbcache.store import MemoryStore
+from zodbcache.store import Store
 
 logger = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ STOP_SECONDS = 10.0
 class WriteBehind:
     """Saves every *seconds*, or earlier when much is unsaved; 0: never."""
 
-    def __init__(self, persistence: Persistence, store: MemoryStore, seconds: float) -> None:
+    def __init__(self, persistence: Persistence, store: Store, seconds: float) -> None:
         self._persistence = persistence
         self._store = store
         self._seconds = seconds

@@ -21,22 +21,26 @@ def key_name(key: str) -> str:
     return option_name(key.lower()).replace("_", "-")
 
 
-def _key(option: str) -> Callable[[str], Any]:
-    """The datatype of one key: text in, checked value out, ConfigurationError otherwise."""
+def _key(option: str, **others: str) -> Callable[[str], Any]:
+    """The datatype of one key: text in, checked value out, ConfigurationError otherwise.
+
+    *others*: options with which the most is allowed.
+    """
 
     def datatype(text: str) -> Any:
-        return getattr(CacheOptions.from_mapping({option: text}), option_name(option))
+        return getattr(CacheOptions.from_mapping({**others, option: text}), option_name(option))
 
     return datatype
 
 
-cache_local_mb = _key("cache-local-mb")
+cache_local_mb = _key("cache-local-mb", cache_backend="sqlite")
 cache_local_object_max = _key("cache-local-object-max")
 cache_local_dir = _key("cache-local-dir")
 cache_prefix = _key("cache-prefix")
 cache_delta_size_limit = _key("cache-delta-size-limit")
 cache_file_mb = _key("cache-file-mb")
 cache_write_seconds = _key("cache-write-seconds")
+cache_backend = _key("cache-backend")
 
 
 def open_wrapped(open_base: Callable[[], Any], options: Mapping[str, Any]) -> Any:
@@ -55,6 +59,7 @@ class CachedStorage:
     def __init__(self, config: Any) -> None:
         self.config = config
         self.name = config.getSectionName()
+        CacheOptions.from_mapping({key_name(name): value for name, value in self._given().items()})
 
     def open(self) -> Any:
         """Open the storage inside and wrap it.  Closes it again if that fails."""
@@ -66,6 +71,8 @@ class CachedStorage:
         Those that mean nothing here are passed on, so that the warning comes
         when logging has been set up.
         """
+        return {**self._given(), **self.config.ignored}
+
+    def _given(self) -> dict[str, Any]:
         values = {name: getattr(self.config, name) for name in OPTIONS}
-        given = {name: value for name, value in values.items() if value is not None}
-        return {**given, **self.config.ignored}
+        return {name: value for name, value in values.items() if value is not None}

@@ -116,11 +116,10 @@ reserve(tier *t, size_t size_bytes)
     store_reserve(store_of(t), size_bytes);
 }
 
-static bool
+static void
 take_unsaved(tier *t, uint64_t **oids, size_t *count)
 {
     *oids = store_take_unsaved(store_of(t), count);
-    return false;
 }
 
 static void

@@ -919,18 +919,12 @@ Store_take_unsaved(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
     size_t count;
     uint64_t *oids;
-    bool is_more;
-    do {
-        tier *t = enter(self);
-        is_more = t->kind->take_unsaved(t, &oids, &count);
-        leave(self);
-        if (oids == NULL) {
-            return PyErr_NoMemory();
-        }
-        if (is_more && !count) {
-            free(oids);
-        }
-    } while (is_more && !count);
+    tier *t = enter(self);
+    t->kind->take_unsaved(t, &oids, &count);
+    leave(self);
+    if (oids == NULL) {
+        return PyErr_NoMemory();
+    }
     Py_BEGIN_ALLOW_THREADS
     count = sort_ids(oids, count);
     Py_END_ALLOW_THREADS
@@ -1104,6 +1098,12 @@ Store_get_unsaved_bytes(PyObject *self, void *Py_UNUSED(closure))
 }
 
 static PyObject *
+Store_get_unsaved_left(PyObject *self, void *Py_UNUSED(closure))
+{
+    return PyBool_FromLong(TIER(self)->unsaved_left);
+}
+
+static PyObject *
 Store_get_limit_bytes(PyObject *self, void *Py_UNUSED(closure))
 {
     return PyLong_FromSize_t(TIER(self)->limit_bytes);
@@ -1144,6 +1144,7 @@ static PyGetSetDef Store_getset[] = {
     {"history", Store_get_history, NULL, NULL, NULL},
     {"limit_bytes", Store_get_limit_bytes, NULL, NULL, NULL},
     {"unsaved_bytes", Store_get_unsaved_bytes, NULL, NULL, NULL},
+    {"unsaved_left", Store_get_unsaved_left, NULL, NULL, NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 

@@ -65,7 +65,7 @@ reset_counts(tempstore *s)
     s->current_bytes = s->ended_bytes = 0;
     s->tier.unsaved_bytes = 0;
     s->unsaved_count = 0;
-    s->is_searching = false;
+    s->tier.unsaved_left = false;
 }
 
 static void
@@ -198,7 +198,7 @@ note_unsaved(tempstore *s, uint64_t oid)
         s->unsaved[s->unsaved_count++] = oid;
     }
     else {
-        s->is_searching = true;
+        s->tier.unsaved_left = true;
         s->search_from = INT64_MIN;
     }
 }
@@ -828,34 +828,33 @@ search(tempstore *s, uint64_t *oids, size_t *count)
         }
         seen++;
     }
-    s->is_searching = seen == SEARCH_ROWS && oid < INT64_MAX;
-    s->search_from = s->is_searching ? oid + 1 : 0;
+    s->tier.unsaved_left = seen == SEARCH_ROWS && oid < INT64_MAX;
+    s->search_from = s->tier.unsaved_left ? oid + 1 : 0;
 }
 
-static bool
+static void
 take_unsaved(tier *t, uint64_t **oids, size_t *count)
 {
     tempstore *s = store_of(t);
     *count = 0;
     *oids = malloc((UNSAVED_LISTED_MAX + SEARCH_ROWS) * sizeof **oids);
     if (*oids == NULL) {
-        return false;
+        return;
     }
-    if (s->is_searching) {
+    if (s->tier.unsaved_left) {
         search(s, *oids, count);
     }
     memcpy(*oids + *count, s->unsaved, s->unsaved_count * sizeof **oids);
     *count += s->unsaved_count;
     s->unsaved_count = 0;
     settle(s);
-    return s->is_searching;
 }
 
 static void
 search_unsaved(tier *t)
 {
     tempstore *s = store_of(t);
-    s->is_searching = true;
+    s->tier.unsaved_left = true;
     s->search_from = INT64_MIN;
 }
 

@@ -108,8 +108,7 @@ typedef struct {
     int64_t epoch;      /* what was saved in another one is so no more */
     uint64_t *unsaved;  /* oids of open revisions that the file may lack, and others */
     uint32_t unsaved_count;
-    bool is_searching;  /* for more of them, from there on */
-    int64_t search_from;
+    int64_t search_from; /* where those that are not listed are sought, if unsaved_left */
 } tempstore;
 
 /* As a tier; NULL when there is no memory.  api: of the SQLite in this process. */

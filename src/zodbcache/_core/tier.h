@@ -74,9 +74,8 @@ typedef struct {
     void (*clear)(tier *t);
     void (*reserve)(tier *t, size_t size_bytes);
 
-    /* Sets *oids to a list that the caller frees, NULL without memory.  Returns
-     * whether to call again for more. */
-    bool (*take_unsaved)(tier *t, uint64_t **oids, size_t *count);
+    /* Sets *oids to a list that the caller frees, NULL without memory. */
+    void (*take_unsaved)(tier *t, uint64_t **oids, size_t *count);
     void (*return_unsaved)(tier *t, const uint64_t *oids, size_t count);
     void (*search_unsaved)(tier *t);
     size_t (*pack)(tier *t, const uint64_t *oids, size_t count, uint64_t through, size_t bytes_max,
@@ -98,6 +97,7 @@ struct tier {
     long long history;         /* how often tier_restart was called */
     size_t limit_bytes;
     size_t unsaved_bytes;      /* states of the open revisions that the file may lack */
+    bool unsaved_left;         /* take_unsaved has handed over a part of them, or none */
     uint32_t object_max_bytes; /* longer states are not kept */
     tier_counters counters;
 };
