@@ -89,5 +89,6 @@ store_check(const store *s)
         return "I5: the arena is over its budget";
     }
     size_t touched = store_used_bytes(s) + (size_t)arena_holes(&s->arena) * GRANULE_BYTES;
-    return touched > s->tier.limit_bytes && s->arena.top > ARENA_FIRST ? "I5: over the limit" : NULL;
+    bool is_over = touched > s->tier.limit_bytes;
+    return is_over && s->arena.top > ARENA_FIRST ? "I5: over the limit" : NULL;
 }

@@ -487,13 +487,19 @@ Store_dealloc(PyObject *self)
 
 typedef bool (*lookup)(tier *t, uint64_t oid, uint64_t tid, held *found);
 
-/* look_up() where others may be at work, and a disk may have to be waited for. */
+/* look_up() where others may be at work, and a disk may have to be waited for.  By
+ * then the store may have another history than the one that was asked about. */
 static int
 look_up_patiently(PyObject *self, lookup look, uint64_t oid, uint64_t tid, held *found,
                   PyObject **state)
 {
     Store *s = (Store *)self;
+    long long history = TIER(self)->history;
     tier *t = enter(self);
+    if (t->history != history) {
+        leave(self);
+        return 0;
+    }
     int64_t begun = nanoseconds();
     bool is_found;
     if (s->slow) {

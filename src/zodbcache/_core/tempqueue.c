@@ -32,12 +32,14 @@ queue_clear(tempstore *s)
         q->count = q->bytes = 0;
     }
     s->recent_count = 0;
+    s->heat_number = 0;
 }
 
 static void
 write_heat(tempstore *s, uint64_t number, const uint8_t *heat)
 {
     int64_t binding = (int64_t)number;
+    s->heat_number = 0;
     tempdb_run(s, TEMP_WRITE_HEAT, &binding, 1, heat, LINE_PLACES);
 }
 
@@ -204,9 +206,11 @@ queue_heat(tempstore *s, uint64_t place)
     if (at_hand != NULL) {
         return *at_hand;
     }
-    uint8_t heat[LINE_PLACES];
-    bool is_there = read_blob(s, TEMP_READ_HEAT, line_of(place), heat, sizeof heat);
-    return is_there ? heat[place % LINE_PLACES] : 0;
+    if (s->heat_number != line_of(place)) {
+        bool is_there = read_blob(s, TEMP_READ_HEAT, line_of(place), s->heat, sizeof s->heat);
+        s->heat_number = is_there ? line_of(place) : 0;
+    }
+    return s->heat_number ? s->heat[place % LINE_PLACES] : 0;
 }
 
 /* The number of the segment's first line that is not before number; 0: none. */

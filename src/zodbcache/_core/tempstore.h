@@ -92,10 +92,13 @@ typedef struct {
     int fault;             /* SQLITE_OK, or what went wrong in the present call */
     int last_fault;        /* what went wrong when it was emptied last */
     uint64_t faults;       /* how often */
+    unsigned refusals;     /* of what was to be kept, while there is no database */
 
     queue queues[TEMP_SEGMENTS];
     uint64_t recent[RECENT_MAX]; /* places that were hit */
     uint32_t recent_count;
+    uint64_t heat_number; /* the line whose heat was read last, and not changed since; or 0 */
+    uint8_t heat[LINE_PLACES];
 
     size_t reserved_bytes;
     size_t room_bytes;  /* the limit, or what the disk has had room for */
@@ -180,5 +183,119 @@ unsigned queue_heat(tempstore *s, uint64_t place);
 bool queue_next(tempstore *s, uint64_t *place, uint64_t *oid, unsigned *heat);
 
 void queue_clear(tempstore *s);
+
+/* temprows.c: revisions, and the counts that go with them. */
+
+/* What is known of a revision without its state. */
+typedef struct {
+    uint64_t oid, tid, place;
+    uint64_t end;  /* 0: open */
+    bool bounded;  /* closed, and its successor came at its end or some time later */
+    int64_t marks; /* of an open one: see marks_of() */
+    size_t state_bytes;
+} row;
+
+/* A row's marks: the epoch, the frequency that the file has heard of, and two flags. */
+enum { MARK_SAVED = 1, MARK_RESTORED = 2, MARK_TOLD_SHIFT = 4, MARK_EPOCH_SHIFT = 8 };
+
+static inline int64_t
+marks_of(const tempstore *s, bool saved, bool restored, unsigned told)
+{
+    return s->epoch << MARK_EPOCH_SHIFT | (int64_t)told << MARK_TOLD_SHIFT |
+           (restored ? MARK_RESTORED : 0) | (saved ? MARK_SAVED : 0);
+}
+
+static inline bool
+is_saved(const tempstore *s, int64_t marks)
+{
+    return (marks & MARK_SAVED) && marks >> MARK_EPOCH_SHIFT == s->epoch;
+}
+
+static inline size_t
+row_bytes(size_t state_bytes)
+{
+    return state_bytes + ROW_BYTES;
+}
+
+/* The open revision of the oid. */
+bool row_look(tempstore *s, uint64_t oid, row *r);
+
+/* The closed ones; how many. */
+int row_look_ended(tempstore *s, uint64_t oid, row rows[REVISIONS_MAX + 1]);
+
+/* The revision that has this place; false if the entry is stale. */
+bool row_look_at(tempstore *s, uint64_t oid, uint64_t place, row *r);
+
+/* The segment of its place has it, or has it no more. */
+void row_count_in(tempstore *s, const row *r);
+void row_count_out(tempstore *s, const row *r);
+
+void row_drop(tempstore *s, const row *r);
+
+/* From its place to a new one at the end of a segment. */
+void row_move(tempstore *s, row *r, unsigned segment, unsigned heat);
+
+void row_mark(tempstore *s, const row *r, int64_t marks);
+
+/* tempstore.c: what is held, and for how long. */
+
+/* What a look-up asks for. */
+typedef struct {
+    uint64_t before, tid;
+    bool end_wanted;
+    bool exactly; /* just this tid, visible or not; otherwise what is visible just before */
+} wish;
+
+/* One look into current, and only if that does not do another into ended.  The
+ * held state is valid until s->reading is reset. */
+bool tempstore_find(tempstore *s, uint64_t oid, const wish *w, held *found, uint64_t *place,
+                    int64_t *marks);
+
+/* What is to be kept. */
+typedef struct {
+    uint64_t oid, tid, end;
+    const char *state;
+    size_t state_bytes;
+    bool restored; /* the file has it */
+    unsigned told; /* and the frequency that it knows */
+    unsigned heat;
+} entrant;
+
+/* Whether it is held afterwards. */
+bool tempstore_keep(tempstore *s, const entrant *e);
+
+/* Keep it if there is room without evicting; false when there is none. */
+bool tempstore_restore(tempstore *s, const entrant *e);
+
+void tempstore_end(tempstore *s, uint64_t oid, uint64_t tid, enum ending ending);
+void tempstore_forget(tempstore *s, uint64_t oid);
+
+/* temproom.c: who has to go. */
+
+/* Requests from which on a revision moves to protected, or stays there. */
+enum { WARM = 2 };
+
+/* Whether there is room for a state, evicting what it takes if that is allowed. */
+bool room_make(tempstore *s, size_t state_bytes, bool may_evict);
+
+/* Some work for the lines, if most of their entries are stale. */
+void room_clear_stale(tempstore *s);
+
+size_t room_protected_target(const tempstore *s);
+void room_count_pages(tempstore *s);
+
+/* tempsaving.c: what the file lacks. */
+
+void saving_note(tempstore *s, uint64_t oid);
+void saving_take(tempstore *s, uint64_t *oids, size_t *count);
+void saving_return(tempstore *s, const uint64_t *oids, size_t count);
+void saving_search(tempstore *s);
+size_t saving_pack(tempstore *s, const uint64_t *oids, size_t count, uint64_t through,
+                   size_t bytes_max, batch *found);
+size_t saving_heated(tempstore *s, size_t *position, size_t slots, unsigned faded,
+                     revision_gain *gains);
+
+/* saving_take() gives so many at most. */
+enum { SEARCH_ROWS = 8192, TAKEN_MAX = UNSAVED_LISTED_MAX + SEARCH_ROWS };
 
 #endif
