@@ -17,7 +17,7 @@ demo: .venv/installed-demo
 	$(BIN)/zodbcache demo
 
 test: check
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist worksteal
 
 check: .venv/installed-test
 	$(BIN)/ruff check .
