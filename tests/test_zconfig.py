@@ -80,6 +80,8 @@ def test_every_option_arrives(tmp_path: Path, wrapped_with: dict[str, object]) -
     cache-prefix shop
     cache-delta-size-limit 500
     cache-file-mb 7
+    cache-write-seconds 3
+    cache-backend sqlite
     """
     storageFromString(section(keys)).close()
     assert wrapped_with == {
@@ -89,7 +91,17 @@ def test_every_option_arrives(tmp_path: Path, wrapped_with: dict[str, object]) -
         "cache_prefix": "shop",
         "cache_delta_size_limit": 500,
         "cache_file_mb": 7,
+        "cache_write_seconds": 3,
+        "cache_backend": "sqlite",
     }
+
+
+def test_what_is_too_much_memory_may_be_a_database() -> None:
+    storage = storageFromString(section("cache-local-mb 9000\ncache-backend sqlite"))
+    assert storage.cache_stats()["limit_bytes"] == 9_000_000_000
+    storage.close()
+    with pytest.raises(ZConfig.DataConversionError, match="cache-local-mb: .*1 to 8000"):
+        storageFromString(section("cache-local-mb 9000"))
 
 
 def test_defaults_are_left_to_the_options(wrapped_with: dict[str, object]) -> None:
@@ -117,6 +129,7 @@ def test_the_schema_has_every_option() -> None:
         ("cache-delta-size-limit -1", "cache-delta-size-limit: -1 is too small"),
         ("cache-file-mb nan", "cache-file-mb: NaN is not a size"),
         ("cache-local-dir", "cache-local-dir: '' names no directory"),
+        ("cache-backend disk", "cache-backend: 'disk' is not known. Write memory or sqlite"),
     ],
 )
 def test_a_wrong_value_is_named_with_its_place(key: str, words: str, tmp_path: Path) -> None:
