@@ -6,6 +6,7 @@ import dataclasses
 import logging
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 from ZODB.MappingStorage import MappingStorage
