@@ -52,6 +52,7 @@ from typing import Any
 import filed
 from filed import seconds_of
 from report import Goal
+from report import keep
 from report import print_goals
 from report import print_table
 from rounds import Results
@@ -373,6 +374,7 @@ def main() -> None:
     if args.output:
         save([one for found in results.values() for one in found.benchmarks()], args.output)
     report(results)
+    keep(args.output)
 
 
 if __name__ == "__main__":

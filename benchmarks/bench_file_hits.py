@@ -44,6 +44,7 @@ import filed
 import postgresql
 from filed import seconds_of
 from report import Goal
+from report import keep
 from report import print_goals
 from report import print_table
 from rounds import Measure
@@ -288,6 +289,7 @@ def main() -> None:
     if args.output:
         save(list(found.benchmarks("load, ")), args.output)
     report(found)
+    keep(args.output)
 
 
 if __name__ == "__main__":

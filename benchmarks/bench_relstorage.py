@@ -67,6 +67,7 @@ from persistent.mapping import PersistentMapping
 from postgresql import Place
 from postgresql import loads_of
 from report import Goal
+from report import keep
 from report import print_goals
 from report import print_table
 from rounds import Measure
@@ -560,6 +561,7 @@ def main() -> None:
             args.output,
         )
     report(results)
+    keep(args.output)
 
 
 if __name__ == "__main__":

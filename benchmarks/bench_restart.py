@@ -54,6 +54,7 @@ from persistent.mapping import PersistentMapping
 from postgresql import Place
 from postgresql import loads_of
 from report import Goal
+from report import keep
 from report import print_goals
 from report import print_table
 from rounds import Results
@@ -280,6 +281,7 @@ def main() -> None:
     if args.output:
         save(list(found.times.benchmarks("restart, ")), args.output)
     report(found, counts)
+    keep(args.output)
 
 
 if __name__ == "__main__":

@@ -45,6 +45,7 @@ from typing import NamedTuple
 
 import pyperf
 from report import Goal
+from report import keep
 from report import print_goals
 from report import print_table
 from workloads import BACKENDS
@@ -281,6 +282,7 @@ def main() -> None:
             seconds[case] = benchmark.median()
     if seconds:
         report(seconds)
+        keep(args.output)
 
 
 if __name__ == "__main__":

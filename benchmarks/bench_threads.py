@@ -6,6 +6,7 @@ A pair runs in one process within a second; the median of the ratios is the
 figure, and a dict's stands beside it.
 
     python benchmarks/bench_threads.py
+    python benchmarks/bench_threads.py -o threads.json    # and kept, for pyperf
 """
 
 from __future__ import annotations
@@ -16,6 +17,15 @@ import statistics
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
+
+from report import Goal
+from report import keep
+from report import print_goals
+from report import print_table
+from rounds import Results
+from rounds import Round
+from rounds import save
 
 from zodbcache.ids import to_bytes
 from zodbcache.store import MemoryStore
@@ -60,14 +70,44 @@ def seconds(read: Callable[[bytes], object], keys: list[bytes], rounds: int, thr
     return time.perf_counter() - began
 
 
-def ratios(
-    read: Callable[[bytes], object], keys: list[bytes], *, pairs: int, rounds: int
-) -> list[float]:
-    """Throughput of THREADS threads as a share of one thread's, for each pair."""
+def pairs(
+    name: str, read: Callable[[bytes], object], keys: list[bytes], *, count: int, rounds: int
+) -> list[Round]:
+    """How long one thread takes and how long THREADS take, pair by pair."""
     seconds(read, keys, THREADS, 1)  # warm
     return [
-        seconds(read, keys, rounds, 1) / seconds(read, keys, rounds, THREADS) for _ in range(pairs)
+        {
+            one(name): seconds(read, keys, rounds, 1),
+            many(name): seconds(read, keys, rounds, THREADS),
+        }
+        for _ in range(count)
     ]
+
+
+def one(name: str) -> str:
+    return f"{name}, 1 thread"
+
+
+def many(name: str) -> str:
+    return f"{name}, {THREADS} threads"
+
+
+def report(found: Results) -> None:
+    """Throughput of THREADS threads as a share of one thread's, and the quarters of its spread."""
+    rows = []
+    for name in READERS:
+        shares = [pair[one(name)] / pair[many(name)] for pair in found.rounds]
+        low, middle, high = statistics.quantiles(shares)
+        rows.append((name, f"{middle:.3f}", f"{low:.3f}", f"{high:.3f}"))
+    title = f"What {THREADS} threads read, of one thread's throughput"
+    print_table(title, ("", "median", "lower quartile", "upper quartile"), rows)
+    share = found.faster(many(STORE), one(STORE))
+    text = f"{THREADS} threads, {STORE}: throughput of one thread's"
+    print_goals([Goal(text, share, 0.95, at_least=True)])
+
+
+STORE = "zodbcache store"
+READERS = {STORE: store_reader, "dict": dict_reader}
 
 
 def main() -> None:
@@ -75,17 +115,22 @@ def main() -> None:
     parser.add_argument("--keys", type=int, default=50_000)
     parser.add_argument("--pairs", type=int, default=21)
     parser.add_argument("--rounds", type=int, default=2 * THREADS)
+    parser.add_argument("-o", "--output", type=Path, help="keep the result, in pyperf's format")
     options = parser.parse_args()
     keys = [to_bytes(number) for number in range(options.keys)]
     shuffled = random.Random(1).sample(keys, len(keys))
-    for name, make in (("zodbcache store", store_reader), ("dict", dict_reader)):
+    measured = []
+    for name, make in READERS.items():
         read, hits = make(keys)
-        found = ratios(read, shuffled, pairs=options.pairs, rounds=options.rounds)
-        if name != "dict":
+        measured.append(pairs(name, read, shuffled, count=options.pairs, rounds=options.rounds))
+        if name == STORE:
             expected = options.keys * (THREADS + 2 * options.pairs * options.rounds)
             assert hits() == expected, "every read is a hit"
-        low, middle, high = statistics.quantiles(found)
-        print(f"{name}: {THREADS} threads read {middle:.3f} of one thread's ({low:.3f}-{high:.3f})")
+    found = Results([[first | second for first, second in zip(*measured, strict=True)]])
+    if options.output:
+        save(list(found.benchmarks()), options.output)
+    report(found)
+    keep(options.output)
 
 
 if __name__ == "__main__":

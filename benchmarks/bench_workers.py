@@ -53,6 +53,7 @@ from typing import NamedTuple
 import filed
 from filed import seconds_of
 from report import Goal
+from report import keep
 from report import print_goals
 from report import print_table
 from rounds import Results
@@ -526,19 +527,24 @@ def main() -> None:
     parser.add_argument("--worker-mb", type=float, default=WORKER_MB, help="that each has to write")
     parser.add_argument("--hottest-mb", type=float, default=HOTTEST_MB, help="of memory")
     parser.add_argument("--scale", type=float, default=0.1, help="of sharing; 1 is a file of 1 GB")
+    parser.add_argument(
+        "--pace", type=float, default=PACE, help="requests a second of each worker, at scale 1"
+    )
     parser.add_argument("--directory", help="where the files are made")
     add_arguments(parser)
     parser.set_defaults(processes=1)
     args = parser.parse_args()
     asked = args.question
+    sizes = Sizes.of(args.scale, args.pace)
     found = Answers(
         ask_stop(args) if "stop" in asked else None,
         ask_hottest(args.directory, args.hottest_mb) if "hottest" in asked else None,
-        ask_sharing(args.directory, Sizes.of(args.scale)) if "sharing" in asked else None,
+        ask_sharing(args.directory, sizes) if "sharing" in asked else None,
     )
     if args.output and found.stop is not None:
         save(list(found.stop[0].benchmarks("close, ")), args.output)
     report(found)
+    keep(args.output)
 
 
 if __name__ == "__main__":

@@ -45,6 +45,7 @@ from typing import NamedTuple
 
 import filed
 from report import Goal
+from report import keep
 from report import print_goals
 from report import print_table
 from rounds import Results
@@ -411,6 +412,7 @@ def main() -> None:
     if args.output and threads is not None:
         save(list(threads.benchmarks("write-behind, ")), args.output)
     report(threads, kills)
+    keep(args.output)
 
 
 if __name__ == "__main__":

@@ -53,6 +53,7 @@ import ZEO
 import ZODB
 from persistent.mapping import PersistentMapping
 from report import Goal
+from report import keep
 from report import print_goals
 from report import print_table
 from workloads import STATE_BYTES
@@ -346,6 +347,7 @@ def main() -> None:
         args.place = json.dumps(place)
         seconds = run(runner, place)
     report(seconds)
+    keep(args.output)
 
 
 if __name__ == "__main__":
