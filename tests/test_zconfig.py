@@ -100,7 +100,7 @@ def test_what_is_too_much_memory_may_be_a_database() -> None:
     storage = storageFromString(section("cache-local-mb 9000\ncache-backend sqlite"))
     assert storage.cache_stats()["limit_bytes"] == 9_000_000_000
     storage.close()
-    with pytest.raises(ZConfig.DataConversionError, match="cache-local-mb: .*1 to 8000"):
+    with pytest.raises(ZConfig.DataConversionError, match=r"cache-local-mb: .*1 to 8000"):
         storageFromString(section("cache-local-mb 9000"))
 
 
