@@ -4,7 +4,7 @@ PYTHON ?= python3
 
 BIN = .venv/bin
 DEBUG_BIN = .venv-debug/bin
-CORE = $(wildcard src/zodbcache/_core/*.c src/zodbcache/_core/*.h)
+CORE = $(wildcard src/zodbcache/_core/*.[ch] src/zodbcache/_core/*/*.[ch])
 BUILD = pyproject.toml setup.py $(CORE)
 
 # AddressSanitizer must come before the interpreter, and the C++ library before its interceptors.

@@ -27,8 +27,9 @@ setup(
     ext_modules=[
         Extension(
             "zodbcache._core._store",
-            sources=sorted(glob(f"{CORE}/*.c")),
-            depends=sorted(glob(f"{CORE}/*.h")),
+            sources=sorted(glob(f"{CORE}/**/*.c", recursive=True)),
+            depends=sorted(glob(f"{CORE}/**/*.h", recursive=True)),
+            include_dirs=[CORE, f"{CORE}/memory", f"{CORE}/temporary", f"{CORE}/file"],
             extra_compile_args=compile_args,
             extra_link_args=link_args,
         )

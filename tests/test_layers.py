@@ -111,5 +111,5 @@ def test_imports_are_seen(source: str, module: str, layers: list[str]) -> None:
 
 def test_only_the_binding_knows_python() -> None:
     includes = re.compile(r'^\s*#\s*include\s*[<"]Python\.h[>"]', re.MULTILINE)
-    sources = sorted((PACKAGE / "_core").glob("*.[ch]"))
+    sources = sorted((PACKAGE / "_core").rglob("*.[ch]"))
     assert [path.name for path in sources if includes.search(path.read_text())] == ["module.c"]

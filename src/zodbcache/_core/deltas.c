@@ -2,7 +2,7 @@
 
 #include <stdlib.h>
 
-#include "revision.h"
+#include "oid.h"
 
 enum { FIRST_CAPACITY = 64 };
 

@@ -17,7 +17,7 @@
 
 #include "batch.h"
 #include "deltas.h"
-#include "revision.h"
+#include "oid.h"
 
 /* Closed revisions of one oid that are kept at most, the newest ones. */
 enum { REVISIONS_MAX = 8 };

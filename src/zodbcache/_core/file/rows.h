@@ -14,7 +14,7 @@
 #include <stdint.h>
 
 #include "batch.h"
-#include "revision.h"
+#include "oid.h"
 #include "sqlite.h"
 
 enum rows_statement {

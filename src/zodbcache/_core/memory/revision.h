@@ -10,10 +10,9 @@
 #include <string.h>
 
 #include "arena.h"
+#include "oid.h"
 
 enum segment_id { EDEN, PROBATION, PROTECTED, SEGMENTS, UNLINKED = SEGMENTS };
-
-enum { FREQUENCY_MAX = 15 };
 
 typedef struct {
     uint32_t extent;      /* the arena's */
@@ -30,19 +29,6 @@ typedef struct {
     uint64_t oid;
     uint64_t tid;
 } revision;
-
-/* What changed: an object, and its tid or a later one. */
-typedef struct {
-    uint64_t oid;
-    uint64_t tid;
-} name;
-
-/* A revision, and how often it was asked for beyond what the file has heard of. */
-typedef struct {
-    uint64_t oid;
-    uint64_t tid;
-    int64_t gain;
-} revision_gain;
 
 static inline revision *
 revision_at(const arena *a, offset_t block)
@@ -80,17 +66,6 @@ revision_granules(uint32_t state_bytes, bool closed)
 {
     uint64_t bytes = sizeof(revision) + (closed ? sizeof(uint64_t) : 0) + (uint64_t)state_bytes;
     return (uint32_t)((bytes + GRANULE_BYTES - 1) / GRANULE_BYTES);
-}
-
-/* splitmix64's finalizer (Steele, Lea, Flood, OOPSLA 2014). */
-static inline uint64_t
-oid_hash(uint64_t oid)
-{
-    oid ^= oid >> 30;
-    oid *= UINT64_C(0xbf58476d1ce4e5b9);
-    oid ^= oid >> 27;
-    oid *= UINT64_C(0x94d049bb133111eb);
-    return oid ^ oid >> 31;
 }
 
 /* The table takes the upper half of the hash, the sketch the lower. */

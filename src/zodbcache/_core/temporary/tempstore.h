@@ -29,7 +29,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "revision.h"
+#include "oid.h"
 #include "sqlite.h"
 #include "tier.h"
 
@@ -117,13 +117,13 @@ typedef struct {
 /* As a tier; NULL when there is no memory.  api: of the SQLite in this process. */
 tier *tempstore_make(const sqlite_api *api, size_t limit_bytes, size_t object_max_bytes);
 
-/* tempcheck.c: NULL, or which invariant does not hold.  O(n). */
+/* check.c: NULL, or which invariant does not hold.  O(n). */
 const char *tempstore_check(tier *t);
 
 /* In a fork's child: leave the database to the parent, and begin with an empty one. */
 void tempstore_abandon(tempstore *s);
 
-/* tempdb.c: the database. */
+/* db.c: the database. */
 
 enum { ROW_BYTES = 32 }; /* about what a row takes beside its state */
 
@@ -154,7 +154,7 @@ bool tempdb_gives(tempstore *s, const char *sql, int64_t expected);
 /* Whether SQLite finds nothing wrong. */
 bool tempdb_is_intact(tempstore *s);
 
-/* tempqueue.c: the lines. */
+/* queue.c: the lines. */
 
 /* A new entry at the end of a segment: its place. */
 uint64_t queue_append(tempstore *s, unsigned segment, uint64_t oid, unsigned heat);
@@ -184,7 +184,7 @@ bool queue_next(tempstore *s, uint64_t *place, uint64_t *oid, unsigned *heat);
 
 void queue_clear(tempstore *s);
 
-/* temprows.c: revisions, and the counts that go with them. */
+/* rows.c: revisions, and the counts that go with them. */
 
 /* What is known of a revision without its state. */
 typedef struct {
@@ -237,7 +237,7 @@ void row_move(tempstore *s, row *r, unsigned segment, unsigned heat);
 
 void row_mark(tempstore *s, const row *r, int64_t marks);
 
-/* tempstore.c: what is held, and for how long. */
+/* store.c: what is held, and for how long. */
 
 /* What a look-up asks for. */
 typedef struct {
@@ -270,7 +270,7 @@ bool tempstore_restore(tempstore *s, const entrant *e);
 void tempstore_end(tempstore *s, uint64_t oid, uint64_t tid, enum ending ending);
 void tempstore_forget(tempstore *s, uint64_t oid);
 
-/* temproom.c: who has to go. */
+/* room.c: who has to go. */
 
 /* Requests from which on a revision moves to protected, or stays there. */
 enum { WARM = 2 };
@@ -284,7 +284,7 @@ void room_clear_stale(tempstore *s);
 size_t room_protected_target(const tempstore *s);
 void room_count_pages(tempstore *s);
 
-/* tempsaving.c: what the file lacks. */
+/* saving.c: what the file lacks. */
 
 void saving_note(tempstore *s, uint64_t oid);
 void saving_take(tempstore *s, uint64_t *oids, size_t *count);
