@@ -76,7 +76,8 @@ from workloads import RelStorageClient
 from workloads import state_of
 from ZODB.utils import p64
 
-import zodbcache.store
+from zodbcache.store import MemoryStore
+from zodbcache.tempstore import TempStore
 
 KEYS = 160_000
 VALUE_BYTES = 1024
@@ -146,12 +147,12 @@ class Line:
 
 
 class Stored(Line):
-    """One of this cache's stores: *store* is its name in zodbcache.store."""
+    """One of this cache's stores."""
 
-    store: ClassVar[str]
+    store: ClassVar[type[MemoryStore | TempStore]]
 
     def __init__(self, limit_bytes: int) -> None:
-        self._store = getattr(zodbcache.store, self.store)(limit_bytes, limit_bytes // 8)
+        self._store = self.store(limit_bytes, limit_bytes // 8)
         self._store.restart(CHECKPOINT)
 
     def __len__(self) -> int:
@@ -185,12 +186,12 @@ class Stored(Line):
 
 class Memory(Stored):
     name = "zodbcache memory"
-    store = "MemoryStore"
+    store = MemoryStore
 
 
 class Sqlite(Stored):
     name = "zodbcache sqlite"
-    store = "TempStore"
+    store = TempStore
 
 
 class RelStorage(Line):

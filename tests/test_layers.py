@@ -29,6 +29,7 @@ LAYERS = (
     "feeds",
     "invalidations",
     "store",
+    "tempstore",
     "cachefile",
     "_core",
     "config",

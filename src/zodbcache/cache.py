@@ -17,11 +17,13 @@ from zodbcache.feeds import catch_up_for
 from zodbcache.forking import call_after_fork
 from zodbcache.invalidations import InvalidationLog
 from zodbcache.persistence import Persistence
-from zodbcache.store import TempStore
-from zodbcache.store import open_store
+from zodbcache.store import MemoryStore
+from zodbcache.tempstore import TempStore
 from zodbcache.writebehind import WriteBehind
 
 logger = logging.getLogger(__name__)
+
+_STORES: dict[str, type[MemoryStore | TempStore]] = {"memory": MemoryStore, "sqlite": TempStore}
 
 SILENT_SECONDS = 60.0
 """How long nothing is said of further faults after one."""
@@ -47,9 +49,7 @@ class ProcessCache:
         on_clear: Callable[[], None] = lambda: None,
     ) -> None:
         self.options = options
-        self.store = open_store(
-            options.cache_backend, options.limit_bytes, options.object_max_bytes
-        )
+        self.store = _STORES[options.cache_backend](options.limit_bytes, options.object_max_bytes)
         self.log = InvalidationLog(self.store, deltas_max=options.cache_delta_size_limit)
         self.catch_up = catch_up or catch_up_for(base)
         self.persistence = Persistence(options, self.catch_up, self.log, self.store)

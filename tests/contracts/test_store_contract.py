@@ -16,7 +16,7 @@ from zodbcache.ids import to_bytes
 from zodbcache.ids import to_int
 from zodbcache.interfaces import IStore
 from zodbcache.store import MemoryStore
-from zodbcache.store import TempStore
+from zodbcache.tempstore import TempStore
 
 IMPLEMENTATIONS: tuple[Callable[[int, int], Any], ...] = (MemoryStore, TempStore)
 """Each takes *limit_bytes* and *object_max_bytes*."""
