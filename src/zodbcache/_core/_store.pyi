@@ -145,6 +145,14 @@ class Rows:
     """
 
     def __new__(cls, connection: Any) -> Rows: ...
+    def ask(
+        self, sql: str, bindings: tuple[int | str, ...], quickly: bool, /
+    ) -> list[tuple[Any, ...]]:
+        """Run one statement of any kind; all its rows.
+
+        *quickly*: without letting other threads run, to wait for whom would
+        take much longer.
+        """
     def read(
         self, oid: int, ahead: int, age: int, /
     ) -> tuple[list[tuple[int, int, int, bytes]], int]:

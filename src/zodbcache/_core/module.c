@@ -1944,7 +1944,126 @@ Rows_scan_end(PyObject *self, PyObject *Py_UNUSED(ignored))
     Py_RETURN_NONE;
 }
 
+/* Integers and texts, which are all that our statements take. */
+static bool
+bind_all(const rows *r, sqlite3_stmt *statement, PyObject *bindings, int *code)
+{
+    for (Py_ssize_t i = 0; *code == SQLITE_OK && i < PyTuple_GET_SIZE(bindings); i++) {
+        PyObject *value = PyTuple_GET_ITEM(bindings, i);
+        Py_ssize_t text_bytes;
+        uint64_t number;
+        const char *text = PyUnicode_Check(value) ? PyUnicode_AsUTF8AndSize(value, &text_bytes)
+                                                  : NULL;
+        if (text != NULL) {
+            *code = r->api->bind_text(statement, (int)i + 1, text, (int)text_bytes,
+                                      SQLITE_STATIC);
+        }
+        else if (PyErr_Occurred() || !id_from_int(value, &number)) {
+            return false;
+        }
+        else {
+            *code = r->api->bind_int64(statement, (int)i + 1, (int64_t)number);
+        }
+    }
+    return true;
+}
+
+/* A column of the present row; no floats, of which we have none. */
+static PyObject *
+column(const rows *r, sqlite3_stmt *statement, int number)
+{
+    switch (r->api->column_type(statement, number)) {
+    case SQLITE_INTEGER:
+        return PyLong_FromLongLong(r->api->column_int64(statement, number));
+    case SQLITE_TEXT: {
+        const char *text = (const char *)r->api->column_text(statement, number);
+        return PyUnicode_DecodeUTF8(text, r->api->column_bytes(statement, number), "strict");
+    }
+    case SQLITE_BLOB: {
+        const char *blob = r->api->column_blob(statement, number);
+        return PyBytes_FromStringAndSize(blob, r->api->column_bytes(statement, number));
+    }
+    default:
+        Py_RETURN_NONE;
+    }
+}
+
+static bool
+append_row(const rows *r, sqlite3_stmt *statement, PyObject *list)
+{
+    int columns = r->api->column_count(statement);
+    PyObject *row = PyTuple_New(columns);
+    bool good = row != NULL;
+    for (int i = 0; good && i < columns; i++) {
+        PyObject *value = column(r, statement, i);
+        good = value != NULL;
+        if (good) {
+            PyTuple_SET_ITEM(row, i, value);
+        }
+    }
+    good = good && PyList_Append(list, row) == 0;
+    Py_XDECREF(row);
+    return good;
+}
+
+/* All rows of a statement into the list; its code, unless an error is set. */
+static int
+collect(const rows *r, sqlite3_stmt *statement, bool quickly, PyObject *list)
+{
+    for (;;) {
+        int code;
+        if (quickly) {
+            code = r->api->step(statement);
+        }
+        else {
+            Py_BEGIN_ALLOW_THREADS
+            code = r->api->step(statement);
+            Py_END_ALLOW_THREADS
+        }
+        if (code != SQLITE_ROW) {
+            return code;
+        }
+        PyErr_Clear(); /* as in succeed() */
+        if (!append_row(r, statement, list)) {
+            return SQLITE_ROW;
+        }
+    }
+}
+
+static PyObject *
+Rows_ask(PyObject *self, PyObject *const *args, Py_ssize_t count)
+{
+    rows *r = open_rows(self);
+    if (r == NULL || !expect(count, 3, "ask")) {
+        return NULL;
+    }
+    if (!PyUnicode_Check(args[0]) || !PyTuple_Check(args[1])) {
+        PyErr_SetString(PyExc_TypeError, "a question is a str, a tuple, and whether it is quick");
+        return NULL;
+    }
+    const char *sql = PyUnicode_AsUTF8(args[0]);
+    PyObject *list = sql == NULL ? NULL : PyList_New(0);
+    if (list == NULL) {
+        return NULL;
+    }
+    sqlite3_stmt *statement = NULL;
+    int code = r->api->prepare_v3(r->db, sql, -1, 0, &statement, NULL);
+    bool good = bind_all(r, statement, args[1], &code);
+    if (good && code == SQLITE_OK) {
+        code = collect(r, statement, args[2] == Py_True, list);
+        good = code != SQLITE_ROW;
+    }
+    int final = r->api->finalize(statement);
+    code = code == SQLITE_DONE ? final : code;
+    if (!good || !succeed(self, code)) {
+        Py_DECREF(list);
+        return NULL;
+    }
+    return list;
+}
+
 static PyMethodDef Rows_methods[] = {
+    {"ask", FASTCALL(Rows_ask), METH_FASTCALL, NULL},
     {"read", FASTCALL(Rows_read), METH_FASTCALL, NULL},
     {"insert", FASTCALL(Rows_insert), METH_FASTCALL, NULL},
     {"delete_older", Rows_delete_older, METH_O, NULL},

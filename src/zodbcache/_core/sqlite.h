@@ -23,6 +23,8 @@
 #define SQLITE_DONE 101
 
 #define SQLITE_INTEGER 1
+#define SQLITE_TEXT 3
+#define SQLITE_BLOB 4
 
 #define SQLITE_OPEN_READWRITE 0x00000002
 #define SQLITE_OPEN_CREATE 0x00000004
@@ -43,14 +45,20 @@ typedef struct {
     int (*bind_blob)(sqlite3_stmt *, int, const void *, int, sqlite_destructor *);
     sqlite_unused before_bind_int64[2];
     int (*bind_int64)(sqlite3_stmt *, int, int64_t);
-    sqlite_unused before_changes[9];
+    sqlite_unused before_bind_text[4];
+    int (*bind_text)(sqlite3_stmt *, int, const char *, int, sqlite_destructor *);
+    sqlite_unused before_changes[4];
     int (*changes)(sqlite3 *);
     sqlite_unused before_column_blob[3];
     const void *(*column_blob)(sqlite3_stmt *, int);
     int (*column_bytes)(sqlite3_stmt *, int);
-    sqlite_unused before_column_int64[8];
+    sqlite_unused before_column_count[1];
+    int (*column_count)(sqlite3_stmt *);
+    sqlite_unused before_column_int64[6];
     int64_t (*column_int64)(sqlite3_stmt *, int);
-    sqlite_unused before_column_type[8];
+    sqlite_unused before_column_text[6];
+    const unsigned char *(*column_text)(sqlite3_stmt *, int);
+    sqlite_unused before_column_type[1];
     int (*column_type)(sqlite3_stmt *, int);
     sqlite_unused before_errmsg[14];
     const char *(*errmsg)(sqlite3 *);
@@ -80,10 +88,13 @@ typedef struct {
 
 SQLITE_ENTRY(bind_blob, 2);
 SQLITE_ENTRY(bind_int64, 5);
+SQLITE_ENTRY(bind_text, 10);
 SQLITE_ENTRY(changes, 15);
 SQLITE_ENTRY(column_blob, 19);
 SQLITE_ENTRY(column_bytes, 20);
+SQLITE_ENTRY(column_count, 22);
 SQLITE_ENTRY(column_int64, 29);
+SQLITE_ENTRY(column_text, 36);
 SQLITE_ENTRY(column_type, 38);
 SQLITE_ENTRY(errmsg, 53);
 SQLITE_ENTRY(exec, 55);

@@ -182,15 +182,23 @@ class Connection:
         assert not sqlite.in_transaction, "a transaction of this instance is open"
         self._require_same_files()
         try:
-            self.run("BEGIN IMMEDIATE" if write else "BEGIN")
+            self._wait_once("BEGIN IMMEDIATE" if write else "BEGIN")
             yield
-            self.run("COMMIT")
+            self._wait_once("COMMIT")
         except BaseException:
             # SQLite may have rolled back already.
             with suppress(apsw.Error):
                 if sqlite.in_transaction:
                     sqlite.execute("ROLLBACK")
             raise
+
+    def _wait_once(self, sql: str) -> None:
+        """Execute what may wait for a lock or a disk, and then for the GIL, no more than once."""
+        if self._rows is None:
+            self.run(sql)
+            return
+        with self.bulk() as rows:
+            rows.ask(sql, (), False)
 
     def begin_read(self) -> None:
         """Begin a read transaction that lasts until end_read().  Raises CacheFileError."""
@@ -214,6 +222,18 @@ class Connection:
             return sqlite.total_changes() - before
         except apsw.Error as exc:
             raise self.translate(exc) from exc
+
+    def ask(self, sql: str, bindings: tuple[int | str, ...] = ()) -> list[tuple[Any, ...]]:
+        """Execute a short statement on few pages; return its rows.
+
+        Other threads wait meanwhile: while a file is locked, to wait for them
+        after each statement would take a hundred times as long.
+        """
+        try:
+            with self.bulk() as rows:
+                return rows.ask(sql, bindings, True)
+        except UnicodeDecodeError as exc:
+            raise self.malformed(f"a text is damaged: {exc}") from exc
 
     def rows(self, sql: str, bindings: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
         """Execute a query; return all its rows."""

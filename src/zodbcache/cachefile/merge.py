@@ -13,7 +13,6 @@ Guarantees, whatever the interleaving of processes (I1, I6):
 from __future__ import annotations
 
 import enum
-import json
 from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Sequence
@@ -171,11 +170,7 @@ def _delete_everything(connection: Connection) -> None:
 
 def read_witnesses(connection: Connection) -> list[Name]:
     """All witnesses, newest tid first."""
-    found = connection.rows(  # one row, since each costs a wait for the GIL
-        "SELECT json_group_array(json_array(oid, tid)) FROM"
-        " (SELECT oid, tid FROM witness ORDER BY tid DESC, oid)"
-    )
-    names = [(oid, tid) for oid, tid in json.loads(found[0][0])]
+    names = connection.ask("SELECT oid, tid FROM witness ORDER BY tid DESC, oid")
     if not all(type(number) is int for name in names for number in name):
         raise connection.malformed("a witness is no pair of numbers")
     return names
@@ -196,7 +191,7 @@ def _keep_newest_witnesses(
     merged = sorted(newest.items(), key=lambda name: (-name[1], name[0]))[:WITNESSES_KEPT]
     if merged == kept:
         return False
-    connection.run("DELETE FROM witness")
+    connection.ask("DELETE FROM witness")
     bindings = tuple(number for name in merged for number in name)
-    connection.run(f"INSERT INTO witness VALUES {','.join(['(?,?)'] * len(merged))}", bindings)
+    connection.ask(f"INSERT INTO witness VALUES {','.join(['(?,?)'] * len(merged))}", bindings)
     return True

@@ -53,7 +53,7 @@ class Tier:
 
 def read_tier(connection: Connection) -> Tier:
     """The row.  Raises CacheFileError if it is missing or does not fit its checksum."""
-    found = connection.rows(
+    found = connection.ask(
         "SELECT checkpoint, generation, age, row_count, state_bytes, identity, checksum FROM tier"
     )
     if len(found) != 1:
@@ -82,7 +82,7 @@ def insert_tier(connection: Connection, tier: Tier) -> None:
 
 def update_tier(connection: Connection, tier: Tier) -> None:
     """Replace the row; inside the transaction that makes it true."""
-    connection.run(
+    connection.ask(
         "UPDATE tier SET (checkpoint, generation, age, row_count, state_bytes, identity, checksum)"
         " = (?, ?, ?, ?, ?, ?, ?)",
         _columns(tier),
