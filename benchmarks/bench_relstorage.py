@@ -50,22 +50,34 @@ import argparse
 import contextlib
 import gc
 import json
-import multiprocessing
 import tempfile
-import threading
-import time
 from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Sequence
 from dataclasses import dataclass
-from multiprocessing.connection import Connection as Pipe
+from functools import partial
 from typing import Any
 
 import postgresql
-import transaction
 from persistent.mapping import PersistentMapping
 from postgresql import Place
 from postgresql import loads_of
+from readers import OBJECTS
+from readers import READERS
+from readers import Doing
+from readers import Span
+from readers import act_as_threads
+from readers import adding
+from readers import closing
+from readers import fresh_connection
+from readers import loads
+from readers import new_items
+from readers import read
+from readers import reading
+from readers import running_processes
+from readers import timed
+from readers import updating
+from readers import whole
 from report import Goal
 from report import keep
 from report import print_goals
@@ -77,20 +89,9 @@ from rounds import add_arguments
 from rounds import measure_rounds
 from rounds import run_script
 from rounds import save
-from workloads import STATE_BYTES
-from workloads import Item
-from workloads import state_of
 from ZODB.Connection import resetCaches
 
-OBJECTS = 500
-LOADS = OBJECTS + 3
-"""Loads of a connection without objects: these, their mapping, and the root twice.
-
-The first time the connection only wants to know the root's class.
-"""
-
-READERS = 5
-BARRIER_TIMEOUT_S = 120.0
+LOADS = loads(OBJECTS)
 
 Opener = Callable[[Place], Any]
 
@@ -123,39 +124,6 @@ def _store_objects(database: Any) -> None:
 
 def open_restarted(place: Place) -> Any:
     return postgresql.confirmed(postgresql.open_restarted(place))
-
-
-def new_items() -> PersistentMapping:
-    return PersistentMapping(
-        {number: Item(state_of(number, STATE_BYTES)) for number in range(OBJECTS)}
-    )
-
-
-@contextlib.contextmanager
-def closing(database: Any) -> Iterator[Any]:
-    try:
-        yield database
-    finally:
-        database.close()
-
-
-@contextlib.contextmanager
-def fresh_connection(database: Any) -> Iterator[Any]:
-    """A connection that has no objects, its transaction begun."""
-    resetCaches()
-    manager = transaction.TransactionManager()
-    connection = database.open(manager)
-    try:
-        yield connection
-    finally:
-        manager.abort()
-        connection.close()
-
-
-def read(connection: Any, reader: int = 0) -> None:
-    """Read the state of every object that is *reader*'s."""
-    size_bytes = sum(len(item.state) for item in connection.root()[reader].values())
-    assert size_bytes == OBJECTS * STATE_BYTES
 
 
 def read_everything(database: Any) -> None:
@@ -252,29 +220,6 @@ WRITERS = {
 # What is timed.
 
 
-@dataclass(frozen=True)
-class Span:
-    """From when to when, on the clock that all processes of the machine share."""
-
-    start: float
-    end: float
-
-    @property
-    def seconds(self) -> float:
-        return self.end - self.start
-
-
-def timed(action: Callable[[], object]) -> Span:
-    start = time.perf_counter()
-    action()
-    return Span(start, time.perf_counter())
-
-
-def whole(spans: Sequence[Span]) -> float:
-    """Seconds from the first start to the last end."""
-    return max(span.end for span in spans) - min(span.start for span in spans)
-
-
 @contextlib.contextmanager
 def measuring_alone(place: Place) -> Iterator[Measure]:
     with contextlib.closing(Kept(place)) as kept:
@@ -330,63 +275,31 @@ def measuring_threads(place: Place) -> Iterator[Measure]:
 
 def read_by_threads(database: Any) -> list[Span]:
     """One connection a thread, all of them open before any reads."""
-    barrier = threading.Barrier(READERS, timeout=BARRIER_TIMEOUT_S)
-    spans: list[Span] = []
-
-    def work(reader: int, connection: Any) -> None:
-        barrier.wait()
-        spans.append(timed(lambda: read(connection, reader)))
-
     with contextlib.ExitStack() as stack:
         connections = [stack.enter_context(fresh_connection(database)) for _ in range(READERS)]
-        threads = [threading.Thread(target=work, args=job) for job in enumerate(connections)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    assert len(spans) == READERS
-    return spans
+        return act_as_threads([reading(one, reader) for reader, one in enumerate(connections)])
 
 
 @contextlib.contextmanager
 def measuring_processes(place: Place) -> Iterator[Measure]:
-    context = multiprocessing.get_context("spawn")
-    barrier = context.Barrier(READERS, timeout=BARRIER_TIMEOUT_S)
-    with contextlib.ExitStack() as stack:
-        pipes = []
-        for reader in range(READERS):
-            pipe, end = context.Pipe()
-            process = context.Process(target=serve_reader, args=(end, barrier, place, reader))
-            process.start()
-            end.close()
-            stack.callback(process.join)
-            pipes.append(stack.enter_context(pipe))
-
-        def measure(name: str) -> Round:
-            for pipe in pipes:
-                pipe.send(name)
-            return {name: whole([pipe.recv() for pipe in pipes])}
-
-        yield measure
+    with running_processes(partial(reading_alone, place), READERS) as do:
+        yield lambda name: {name: whole(do(name))}
 
 
-def serve_reader(pipe: Pipe, barrier: Any, place: Place, reader: int) -> None:
-    """A process that reads at the same time as others, until nobody wants it any more."""
-    with contextlib.closing(Kept(place)) as kept, contextlib.suppress(EOFError):
-        while True:
-            scenario = SCENARIOS[pipe.recv()]
-            gc.collect()
-            try:
-                with (
-                    scenario.database(place, kept) as database,
-                    fresh_connection(database) as connection,
-                ):
-                    barrier.wait()
-                    span = timed(lambda: read(connection, reader))
-            except BaseException:
-                barrier.abort()
-                raise
-            pipe.send(span)
+@contextlib.contextmanager
+def reading_alone(place: Place, reader: int) -> Iterator[Doing]:
+    """One of several processes that read at the same time."""
+    with contextlib.closing(Kept(place)) as kept:
+
+        def do(name: str, ready: Callable[[], Any]) -> Span:
+            with (
+                SCENARIOS[name].database(place, kept) as database,
+                fresh_connection(database) as connection,
+            ):
+                ready()
+                return reading(connection, reader)()
+
+        yield do
 
 
 @contextlib.contextmanager
@@ -405,42 +318,16 @@ def measuring_writes(place: Place) -> Iterator[Measure]:
 
 def time_add(connection: Any, holder: PersistentMapping) -> float:
     """The objects, their mapping, and the mapping that this is put into."""
-    len(holder)  # in memory
-    items = new_items()
-
-    def put() -> None:
-        holder["items"] = items
-
-    return time_commit(connection, put, stores=OBJECTS + 2)
+    action = adding(connection, holder)
+    gc.collect()
+    return action().seconds
 
 
 def time_update(connection: Any, holder: PersistentMapping) -> float:
     """The objects, and nothing else."""
-    items = list(holder["items"].values())
-    state = state_of(OBJECTS, STATE_BYTES)
-
-    def change() -> None:
-        for item in items:
-            item.state = state
-
-    return time_commit(connection, change, stores=OBJECTS)
-
-
-def time_commit(connection: Any, change: Callable[[], None], stores: int) -> float:
-    """Assert that there are so many stores, and no load."""
-    manager = connection.transaction_manager
-
-    def commit() -> None:
-        manager.begin()
-        change()
-        manager.commit()
-
+    action = updating(connection, list(holder["items"].values()))
     gc.collect()
-    connection.getTransferCounts(clear=True)
-    seconds = timed(commit).seconds
-    counts = connection.getTransferCounts()
-    assert counts == (0, stores), counts
-    return seconds
+    return action().seconds
 
 
 @dataclass(frozen=True)

@@ -36,8 +36,6 @@ import argparse
 import atexit
 import contextlib
 import json
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -50,6 +48,7 @@ from typing import NamedTuple
 import pyperf
 import transaction
 import ZEO
+import zeo_server
 import ZODB
 from persistent.mapping import PersistentMapping
 from report import Goal
@@ -87,26 +86,15 @@ class Place(NamedTuple):
 @contextlib.contextmanager
 def serving() -> Iterator[Place]:
     """A server with the objects, and cache files that have all of them."""
-    with tempfile.TemporaryDirectory(prefix="bench_zodb-") as directory:
-        command = [sys.executable, str(Path(__file__).with_name("zeo_server.py")), directory]
-        server = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
-        )
-        assert server.stdin is not None
-        assert server.stdout is not None
-        try:
-            place = Place(int(server.stdout.readline()), directory)
-            _store_objects(place)
-            _warm(open_restarted(place))
-            _warm(open_with_zeo_cache(place))
-            yield place
-        finally:
-            server.stdin.close()
-            try:
-                server.wait(10)
-            except subprocess.TimeoutExpired:
-                server.kill()
-                server.wait()
+    with (
+        tempfile.TemporaryDirectory(prefix="bench_zodb-") as directory,
+        zeo_server.running(Path(directory)) as port,
+    ):
+        place = Place(port, directory)
+        _store_objects(place)
+        _warm(open_restarted(place))
+        _warm(open_with_zeo_cache(place))
+        yield place
 
 
 def _store_objects(place: Place) -> None:

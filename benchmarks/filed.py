@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from typing import NamedTuple
@@ -26,8 +27,8 @@ from workloads import STATE_BYTES
 from workloads import TID
 from workloads import state_of
 from ZODB.BaseStorage import BaseStorage
+from ZODB.Connection import TransactionMetaData
 from ZODB.interfaces import IStorageIteration
-from ZODB.POSException import ReadOnlyError
 from ZODB.utils import p64
 from ZODB.utils import u64
 from zope.interface import implementer
@@ -49,19 +50,26 @@ class Transaction(list[Any]):
 
 @implementer(IStorageIteration)
 class KnownStorage(BaseStorage):  # type: ignore[misc]
-    """A base storage that has every object, takes no memory for it, and is known again."""
+    """A base storage that has every object, takes no memory for it, and is known again.
+
+    Of what is committed it keeps the last tid and nothing else.
+    """
 
     def __init__(self) -> None:
         super().__init__("benchmark")
-
-    def lastTransaction(self) -> bytes:
-        return Transaction.tid
+        self._ltid = Transaction.tid
 
     def loadBefore(self, oid: bytes, tid: bytes) -> tuple[bytes, bytes, None]:
         return state_of(u64(oid)), p64(TID), None
 
     def store(self, *args: Any) -> None:
-        raise ReadOnlyError
+        pass
+
+    def _clear_temp(self) -> None:
+        pass
+
+    def _finish(self, tid: bytes, *description: Any) -> None:
+        self._ltid = tid
 
     def close(self) -> None:
         pass
@@ -108,6 +116,21 @@ def load_all(storage: Any, oids: Iterable[int]) -> None:
         load_before(p64(oid), before)
 
 
+CHANGED_AT_ONCE = 500
+"""Objects in a commit."""
+
+
+def change_all(storage: Any, oids: Sequence[int]) -> None:
+    """Commit a newer revision of each object, through the cache."""
+    for start in range(0, len(oids), CHANGED_AT_ONCE):
+        change = TransactionMetaData()
+        storage.tpc_begin(change, p64(u64(storage.lastTransaction()) + 1))
+        for oid in oids[start : start + CHANGED_AT_ONCE]:
+            storage.store(p64(oid), p64(TID), state_of(oid), "", change)
+        storage.tpc_vote(change)
+        storage.tpc_finish(change)
+
+
 class Reads(NamedTuple):
     """Loads that a cache answered from memory, and from its file; and others."""
 
@@ -143,13 +166,16 @@ def in_memory(storage: Any, oids: Iterable[int]) -> int:
     return sum(holds(p64(oid), CHECKPOINT) for oid in oids)
 
 
-def rows_in(directory: Path) -> int:
-    """How many rows with states of the right size the directory's cache file has."""
+def rows_in(directory: Path, *, after: int = 0) -> int:
+    """How many rows with states of the right size the directory's cache file has.
+
+    *after*: only with later tids.
+    """
     (path,) = directory.glob("*.sqlite3")
     connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
     try:
-        sql = f"SELECT count(*) FROM record WHERE octet_length(state) = {STATE_BYTES}"
-        count: int = connection.execute(sql).get
+        sql = "SELECT count(*) FROM record WHERE octet_length(state) = ? AND tid > ?"
+        count: int = connection.execute(sql, (STATE_BYTES, after)).get
         return count
     finally:
         connection.close()
@@ -168,9 +194,9 @@ def own_client(directory: Path | None, cache_mb: float) -> Any:
     return LocalClient(options, "benchmark")
 
 
-def set_all(client: Any, oids: Iterable[int]) -> None:
+def set_all(client: Any, oids: Iterable[int], tid: int = TID) -> None:
     for oid in oids:
-        client[(oid, TID)] = (state_of(oid), TID)
+        client[(oid, tid)] = (state_of(oid), tid)
 
 
 def save_client(client: Any) -> None:
@@ -178,14 +204,14 @@ def save_client(client: Any) -> None:
     assert client.save(checkpoints=(CHECKPOINT, TID)) == 1
 
 
-def own_rows_in(directory: Path) -> int:
-    """How many rows with states of the right size RelStorage's file has."""
+def own_rows_in(directory: Path, *, after: int = 0) -> int:
+    """As rows_in(), of RelStorage's file."""
     import sqlite3
 
     (path,) = directory.glob("*.sqlite3")
     with contextlib.closing(sqlite3.connect(path)) as connection:
-        sql = f"SELECT count(*) FROM object_state WHERE length(state) = {STATE_BYTES}"
-        count: int = connection.execute(sql).fetchone()[0]
+        sql = "SELECT count(*) FROM object_state WHERE length(state) = ? AND tid > ?"
+        count: int = connection.execute(sql, (STATE_BYTES, after)).fetchone()[0]
         return count
 
 

@@ -12,6 +12,7 @@ those of RelStorage are ints, as it has them.
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Sequence
 from typing import Any
@@ -24,6 +25,7 @@ from ZODB.utils import u64
 
 import zodbcache
 from zodbcache.store import MemoryStore
+from zodbcache.tempstore import TempStore
 
 STATE_BYTES = 300
 """A usual size of an object's state, and the one that is timed."""
@@ -359,9 +361,13 @@ class MadeStorage(MappingStorage):  # type: ignore[misc]
         return state_of(u64(oid)), p64(TID), None
 
 
-def open_store(limit_bytes: int) -> MemoryStore:
-    """An empty memory tier whose checkpoint is CHECKPOINT."""
-    store = MemoryStore(limit_bytes, limit_bytes // 8)
+STORES: dict[str, Callable[[int, int], Any]] = {"memory": MemoryStore, "sqlite": TempStore}
+"""The cache of a process by the option ``cache-backend``."""
+
+
+def open_store(limit_bytes: int, backend: str = "memory") -> Any:
+    """An empty one whose checkpoint is CHECKPOINT: a store of this backend."""
+    store = STORES[backend](limit_bytes, limit_bytes // 8)
     store.restart(CHECKPOINT)
     return store
 

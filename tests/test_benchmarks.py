@@ -27,6 +27,7 @@ import bench_workers  # noqa: E402
 import bench_write_behind  # noqa: E402
 import bench_zodb  # noqa: E402
 import filed  # noqa: E402
+import pyperf  # noqa: E402
 import report  # noqa: E402
 import rounds  # noqa: E402
 import workloads  # noqa: E402
@@ -81,9 +82,14 @@ MEASUREMENTS: list[tuple[str, dict[str, Any]]] = [
     ("entry", {"cache": "zodbcache store", "state_bytes": 100, "entries": 100}),
     ("resident", {"cache": "zodbcache store", "limit_mb": 1}),
     ("resident", {"cache": "RelStorage client", "limit_mb": 1}),
-    ("churn", {"distribution": "uniform", "limit_mb": 1}),
-    ("churn", {"distribution": "log-uniform", "limit_mb": 1}),
+    ("churn", {"distribution": "uniform", "limit_mb": 1, "churned_limits": 2}),
+    ("churn", {"distribution": "log-uniform", "limit_mb": 1, "churned_limits": 2}),
     ("rewrite", {"limit_mb": 1}),
+]
+FOOTPRINTS: list[tuple[str, dict[str, Any]]] = [
+    ("sizes", {"state_bytes": 300}),
+    ("through", {"state_bytes": 300}),
+    ("hour", {"operations": 50_000}),
 ]
 
 
@@ -98,6 +104,63 @@ def test_memory_is_measured_in_another_process() -> None:
     result = bench_memory.measure("levels", state_bytes=1000, limit_mb=1, varied=False)
     assert result["measurement"] == "levels"
     assert result["full_entries"] > 500
+
+
+@pytest.mark.parametrize("backend", workloads.STORES)
+@pytest.mark.parametrize(("name", "parameters"), FOOTPRINTS)
+def test_footprint(name: str, parameters: dict[str, Any], backend: str) -> None:
+    """That the cache is full, and what it has is right, is asserted inside."""
+    parameters = {"backend": backend, "limit_mb": 1, **parameters}
+    result = bench_memory.MEASUREMENTS[name](**parameters)
+    accounted = result.get("used", result.get("accounted_bytes", 0) / 1e6)
+    assert 0 < accounted <= 1
+    assert (result["disk_bytes"] > 0) == (backend != "memory")
+    assert result["last_disk_bytes"] <= result["disk_bytes"]
+    figures = list(bench_memory.figures({"measurement": name, **parameters, **result}))
+    assert all(value > 0 for _, _, value in figures)
+    assert {text.partition(":")[0] for text, _, _ in figures} == {
+        f"{name}, {backend}, 1 MB" + (", states of 300 B" if "state_bytes" in parameters else "")
+    }
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="nobody else tells the size of such files")
+def test_files_without_a_name_are_seen(tmp_path: Path) -> None:
+    before = bench_memory.unlinked_bytes()
+    with (tmp_path / "gone").open("wb", buffering=0) as file:
+        file.write(bytes(1000))
+        assert bench_memory.unlinked_bytes() == before
+        (tmp_path / "gone").unlink()
+        assert bench_memory.unlinked_bytes() == before + 1000
+    assert bench_memory.unlinked_bytes() == before
+
+
+def test_a_wrong_revision_at_the_end_of_the_hour_is_noticed() -> None:
+    store = workloads.open_store(1_000_000)
+    load = bench_memory.HourlyLoad(1000)
+    load.read(store, 1000)
+    assert load.found(store) > 0
+    load._tids[1:] = type(load._tids)("q", [workloads.TID + 1]) * 1000
+    with pytest.raises(AssertionError):
+        load.found(store)
+
+
+def test_memory_is_kept_for_pyperf(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = bench_memory.Asked(bench_memory.QUICK)
+    results: list[dict[str, Any]] = []
+    goals = [goal.text for ask in ("sizes", "hour") for goal in _asked(ask, asked, results)]
+    assert "memory: resident, of a limit of 1 MB after an hour" in goals
+    assert "sqlite: on disk, of a limit of 1 MB after an hour" in goals
+    path = tmp_path / "memory.json"
+    rounds.save(list(bench_memory.benchmarks(results)), path)
+    suite = pyperf.BenchmarkSuite.load(str(path))
+    assert suite.get_benchmark("sizes, sqlite, 1 MB, states of 300 B: on disk").get_unit() == "byte"
+    names = suite.get_benchmark_names()
+    assert "hour, memory, 1 MB: an operation, at the end" in names
+    assert "An hour: 50,000 operations" in capsys.readouterr().out
+
+
+def _asked(question: str, *args: Any) -> list[report.Goal]:
+    return list(bench_memory.QUESTIONS[question](*args))
 
 
 @pytest.fixture(scope="module")
@@ -157,17 +220,35 @@ def unsettled(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("kind", bench_file.SAVE)
 def test_file_timings(kind: str, tmp_path: Path) -> None:
     """That every state is written, and comes back, is asserted inside."""
+    filled, changed = (tmp_path / name for name in ("filled", "changed"))
+    for place in (filled, changed):
+        place.mkdir()
+    bench_file.FILL[kind](filled, FEW)
     for question in bench_file.QUESTIONS.values():
         if kind in question.timings:
-            times = question.timings[kind](tmp_path, FEW)
+            place = filled if question.needs_file else changed
+            times = question.timings[kind](place, FEW)
             assert times
             assert all(seconds > 0 for seconds in times.values())
 
 
 @pytest.mark.usefixtures("unsettled")
+@pytest.mark.parametrize("kind", [*bench_file.CACHES.values(), bench_file.PEER])
+def test_half_of_the_file_changes(kind: str, tmp_path: Path) -> None:
+    assert set(bench_file.SAVE[kind](tmp_path, FEW)) == {
+        bench_file.ALL_NEW,
+        bench_file.NOTHING_NEW,
+        bench_file.HALF_CHANGED,
+    }
+    rows_in = filed.own_rows_in if kind == bench_file.PEER else filed.rows_in
+    assert rows_in(tmp_path) == FEW
+    assert rows_in(tmp_path, after=workloads.TID) == FEW / 2
+
+
+@pytest.mark.usefixtures("unsettled")
 @pytest.mark.parametrize("kind", bench_file.SAVE)
 def test_what_did_not_come_back_is_noticed(kind: str, tmp_path: Path) -> None:
-    bench_file.SAVE[kind](tmp_path, FEW - 1)
+    bench_file.FILL[kind](tmp_path, FEW - 1)
     with pytest.raises(AssertionError):
         bench_file.QUESTIONS["restore"].timings[kind](tmp_path, FEW)
 
@@ -175,39 +256,59 @@ def test_what_did_not_come_back_is_noticed(kind: str, tmp_path: Path) -> None:
 def test_files_are_timed_in_other_processes(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    found = bench_file.ask(bench_file.Places(tmp_path), "open", [0.3, 0.6], rounds=1)
+    asked = bench_file.Asked([0.3, 0.6], ["sqlite"], peers_up_to_mb=0.3)
+    found = bench_file.ask(bench_file.Places(tmp_path), "open", asked, rounds=1)
     assert len(found.rounds) == 1
     assert set(found.names) == {
-        f"{kind}, {size}, open, first hit"
-        for kind in bench_file.QUESTIONS["open"].timings
-        for size in ("0.3 MB", "0.6 MB")
+        "zodbcache sqlite, 0.3 MB, open, first hit",
+        "RelStorage's file, 0.3 MB, open, first hit",
+        "zodbcache sqlite, 0.6 MB, open, first hit",
     }
     bench_file.report({"open": found})
     printed = capsys.readouterr().out
-    assert "0.6 MB: open, first hit: of the time for 0.3 MB" in printed
+    assert "0.6 MB: zodbcache sqlite, open, first hit: ms, against 0.3 MB's" in printed
 
 
 def test_goals_of_saving_and_restoring(capsys: pytest.CaptureFixture[str]) -> None:
-    whats = {
-        "save": dict.fromkeys(bench_file.SAVE, (bench_file.ALL_NEW, bench_file.NOTHING_NEW)),
-        "restore": dict.fromkeys(bench_file.SAVE, (bench_file.RESTORE,)),
-    }
+    saves = (bench_file.ALL_NEW, bench_file.NOTHING_NEW, bench_file.HALF_CHANGED)
+    whats = {"save": saves, "restore": (bench_file.RESTORE,)}
     bench_file.report(
         {
             question: rounds.Results(
-                [[{f"{kind}, 1 MB, {what}": 0.1 for kind in kinds for what in kinds[kind]}]]
+                [
+                    [
+                        {
+                            f"{kind}, {size_mb} MB, {what}": 0.1 * size_mb
+                            for kind in bench_file.SAVE
+                            for size_mb in (1, 4)
+                            for what in whats[question]
+                        }
+                    ]
+                ]
             )
-            for question, kinds in whats.items()
+            for question in whats
         }
     )
     printed = capsys.readouterr().out
     for goal in (
-        "save, all new: of RelStorage's time",
-        "save, all new: of the flat file's time",
-        "save, nothing new: ms",
-        "restore: of RelStorage's time",
+        "1 MB: save, all new: of RelStorage's time",
+        "4 MB: save, all new: of the flat file's time",
+        "1 MB: save, nothing new: ms",
+        "1 MB: restore: of RelStorage's time",
+        "4 MB: save, all new, a byte: of 1 MB's time",
+        "4 MB: save, half changed, a byte: of 1 MB's time",
+        "4 MB: zodbcache sqlite, restore, a byte: of 1 MB's time",
     ):
-        assert f"1 MB: {goal}" in printed
+        assert goal in printed
+
+
+def test_growth_is_that_within_a_round() -> None:
+    one, other = (
+        {"zodbcache, 10 MB, restore": s, "zodbcache, 40 MB, restore": 8 * s} for s in (1, 3)
+    )
+    (growth,) = bench_file.growths(rounds.Results([[one, other]]))
+    assert (growth.smallest_mb, growth.largest_mb) == (10, 40)
+    assert (growth.time, growth.time_a_byte) == (8, 2)
 
 
 # The file, written in the background.
