@@ -14,6 +14,7 @@ from typing import Any
 
 from .bases import KINDS
 from .faults import FAULTS
+from .plan import BACKENDS
 from .run import Totals
 from .run import run
 
@@ -50,6 +51,7 @@ def main() -> int:
         default="zodbcache",
         help="none: the base storage itself; the others are wrong on purpose",
     )
+    parser.add_argument("--backend", choices=BACKENDS, help="of the cache; by default at random")
     parser.add_argument("--memory-mb", type=float, help="of the cache; by default at random")
     parser.add_argument(
         "--write-seconds",
@@ -86,6 +88,7 @@ def main() -> int:
                     processes=arguments.processes if arguments.base != "mvccmapping" else 1,
                     threads=arguments.threads,
                     directory=directory,
+                    backend=arguments.backend,
                     memory_mb=arguments.memory_mb,
                     write_seconds=arguments.write_seconds,
                     progress=print,

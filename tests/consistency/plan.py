@@ -21,6 +21,8 @@ BASE_OPTIONS = (
 """RelStorage's.  With a small delta limit its polls often answer None; but then
 its own cache has been seen to serve outdated revisions."""
 
+BACKENDS = ("memory", "sqlite")
+
 READ_SIZES = (3, 10, 30, 60, 120)
 COMMIT_SIZES = (1, 1, 1, 2, 3, 5, 8, 20)
 
@@ -39,6 +41,7 @@ class Life:
     name: str
     number: int
     reads_a_thread: int
+    cache_backend: str
     cache_local_mb: float
     cache_write_seconds: float
     cache_delta_size_limit: int
@@ -51,6 +54,7 @@ class Life:
 
     def cache_options(self) -> dict[str, Any]:
         return {
+            "cache_backend": self.cache_backend,
             "cache_local_mb": self.cache_local_mb,
             "cache_write_seconds": self.cache_write_seconds,
             "cache_delta_size_limit": self.cache_delta_size_limit,
@@ -64,12 +68,13 @@ def life(
     *,
     reads: int,
     kills: bool,
+    backend: str | None = None,
     memory_mb: float | None = None,
     write_seconds: float | None = None,
 ) -> Life:
     """*reads*: how many each thread makes in all its lives together.
 
-    *memory_mb*, *write_seconds*: of the cache; None: at random.
+    *backend*, *memory_mb*, *write_seconds*: of the cache; None: at random.
     """
     random = Random(f"life {seed} {process} {number}")
     killed = random.random() < KILLED_SHARE
@@ -77,6 +82,7 @@ def life(
         name=f"p{process}l{number}",
         number=number,
         reads_a_thread=max(1, int(reads / LIVES_A_PROCESS * random.uniform(0.5, 1.5))),
+        cache_backend=backend or Random(f"backend {seed} {process} {number}").choice(BACKENDS),
         cache_local_mb=random.choice((1, 1, 2, 50)) if memory_mb is None else memory_mb,
         cache_write_seconds=(
             random.choice((0, 0.05, 0.5, 2)) if write_seconds is None else write_seconds

@@ -76,13 +76,14 @@ def run(
     processes: int,
     threads: int,
     directory: Path,
+    backend: str | None = None,
     memory_mb: float | None = None,
     write_seconds: float | None = None,
     progress: Callable[[str], None] = lambda text: None,
 ) -> Totals:
     """Have *processes* use an empty database together until they have made *reads* reads.
 
-    *memory_mb*, *write_seconds*: of the cache; None: at random.
+    *backend*, *memory_mb*, *write_seconds*: of the cache; None: at random.
 
     *address*: of the database, as bases.py has it.  *directory*: for the
     journals and the cache file; it stays, for whoever wants to understand
@@ -102,6 +103,7 @@ def run(
         first_life=0,
         reads=-(-reads // (processes * threads)),
         time_limit_seconds=STARTUP_SECONDS + reads / READS_A_SECOND,
+        backend=backend,
         memory_mb=memory_mb,
         write_seconds=write_seconds,
     )

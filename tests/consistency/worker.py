@@ -46,7 +46,7 @@ class Job:
     *cache*: ``zodbcache``, ``none``, or the name of a fault.  *directory*: of
     the journals and the cache file.  *first_life*: how many were lived before
     by processes that were killed.  *reads*: how many each thread makes.
-    *memory_mb*, *write_seconds*: see plan.life().
+    *backend*, *memory_mb*, *write_seconds*: see plan.life().
     """
 
     kind: str
@@ -61,6 +61,7 @@ class Job:
     first_life: int
     reads: int
     time_limit_seconds: float
+    backend: str | None
     memory_mb: float | None
     write_seconds: float | None
 
@@ -89,6 +90,7 @@ class Process:
                 number,
                 reads=self.job.reads,
                 kills=self.base.records_itself,
+                backend=self.job.backend,
                 memory_mb=self.job.memory_mb,
                 write_seconds=self.job.write_seconds,
             )

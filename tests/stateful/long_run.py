@@ -9,6 +9,7 @@ import argparse
 import logging
 import sys
 import time
+from collections.abc import Sequence
 from random import Random
 
 from .random_operations import RandomOperations
@@ -16,6 +17,9 @@ from .world import Operation
 from .world import World
 
 STEPS_A_WORLD = 2000
+
+BACKENDS = {"memory": ("memory",), "sqlite": ("sqlite",), "both": ("memory", "sqlite", "sqlite")}
+"""Of the processes, in the order in which they are opened."""
 
 
 class Totals:
@@ -32,22 +36,35 @@ class Totals:
         )
 
 
-def run(steps: int, seed: int, *, processes: int = 2, stop_at_first: bool = False) -> Totals:
+def run(
+    steps: int,
+    seed: int,
+    *,
+    processes: int = 2,
+    backend: str = "memory",
+    stop_at_first: bool = False,
+) -> Totals:
     """Take *steps* steps, in worlds of their own seeds: ``seed``, ``seed + 1`` and so on."""
     totals = Totals()
     while totals.steps < steps:
         _run_world(
-            totals, seed + totals.worlds, min(steps - totals.steps, STEPS_A_WORLD), processes
+            totals,
+            seed + totals.worlds,
+            min(steps - totals.steps, STEPS_A_WORLD),
+            processes,
+            BACKENDS[backend],
         )
         if totals.wrong and stop_at_first:
             break
     return totals
 
 
-def _run_world(totals: Totals, seed: int, steps: int, processes: int) -> None:
+def _run_world(
+    totals: Totals, seed: int, steps: int, processes: int, backends: Sequence[str]
+) -> None:
     random = Random(seed)
     operations = RandomOperations(random, processes)
-    world = World(processes, queue_length=random.choice((1, 5, 20)))
+    world = World(processes, queue_length=random.choice((1, 5, 20)), backends=backends)
     last: list[Operation] = []
     try:
         while world.steps < steps:
@@ -70,10 +87,13 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=1_000_000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--backend", choices=BACKENDS, default="memory")
     arguments = parser.parse_args()
     logging.getLogger("zodbcache").setLevel(logging.CRITICAL)
     started = time.monotonic()
-    totals = run(arguments.steps, arguments.seed, processes=arguments.processes)
+    totals = run(
+        arguments.steps, arguments.seed, processes=arguments.processes, backend=arguments.backend
+    )
     for wrong in totals.wrong:
         print(wrong)
     print(f"{totals} in {time.monotonic() - started:.0f} s")

@@ -17,9 +17,11 @@ import tempfile
 from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
+from collections.abc import Sequence
 from contextlib import contextmanager
 from contextlib import nullcontext
 from dataclasses import dataclass
+from itertools import cycle
 from itertools import islice
 from types import SimpleNamespace
 from typing import Any
@@ -68,6 +70,7 @@ class Options:
 
     cache_local_dir: str
     cache_delta_size_limit: int
+    cache_backend: str = "memory"
     cache_prefix: str = ""
     cache_write_seconds: float = 0
     limit_bytes: int = LIMIT_BYTES
@@ -102,11 +105,18 @@ class Process:
     """A worker: its connection to the server, and the cached storage over it."""
 
     def __init__(
-        self, server: Server, directory: str, deltas_max: int, on_questions: Questions
+        self,
+        server: Server,
+        directory: str,
+        deltas_max: int,
+        on_questions: Questions,
+        backend: str,
     ) -> None:
         self.client: Client = ClientStorage(server)
         self.client.on_questions.extend(on_questions)
-        options = Options(cache_local_dir=directory, cache_delta_size_limit=deltas_max)
+        options = Options(
+            cache_local_dir=directory, cache_delta_size_limit=deltas_max, cache_backend=backend
+        )
         with mock.patch.object(zodbcache.cache, "Caretaker", SteppedCaretaker):
             self.storage = zodbcache.storage.CachedStorage(self.client, options)
         self.listener = _Listener()
@@ -175,9 +185,19 @@ def _stepping(
 
 
 class World:
-    """*steps*, *reads*, *hits*: counted.  Raises AssertionError on anything wrong."""
+    """*steps*, *reads*, *hits*: counted.  Raises AssertionError on anything wrong.
 
-    def __init__(self, processes: int = 2, *, queue_length: int = 5) -> None:
+    *backends*: of the cache; each process that is opened takes the next one.
+    """
+
+    def __init__(
+        self,
+        processes: int = 2,
+        *,
+        queue_length: int = 5,
+        backends: Sequence[str] = ("memory",),
+    ) -> None:
+        self._backends = cycle(backends)
         self.directory = tempfile.mkdtemp()
         self.server = Server(queue_length=queue_length)
         self.copies: list[Server] = []
@@ -243,7 +263,11 @@ class World:
     def _open(self, number: int, deltas_max: int, meanwhile: list[Operation]) -> None:
         if self.processes[number] is None:
             self.processes[number] = Process(
-                self.server, self.directory, deltas_max, self._one_by_one(meanwhile)
+                self.server,
+                self.directory,
+                deltas_max,
+                self._one_by_one(meanwhile),
+                next(self._backends),
             )
 
     def _close(self, number: int) -> None:

@@ -34,7 +34,7 @@ bool batch_add(batch *b, uint64_t oid, uint64_t tid, int64_t frequency, const vo
 static inline const char *
 batch_state(const batch *b, const batch_row *row)
 {
-    return b->states + row->state;
+    return b->states == NULL ? "" : b->states + row->state;
 }
 
 #endif

@@ -411,6 +411,7 @@ static void
 leave(PyObject *self)
 {
     if (((Store *)self)->lock != NULL) {
+        PyErr_Clear(); /* a VFS in Python may have left one; the tier has dealt with it */
         PyThread_release_lock(((Store *)self)->lock);
     }
 }

@@ -58,7 +58,7 @@ check_entries(tempstore *s)
     char sql[256];
     uint64_t place = 0, oid;
     size_t entries = 0, revisions = 0;
-    unsigned heat;
+    uint8_t heat;
     for (; queue_next(s, &place, &oid, &heat); place++) {
         snprintf(sql, sizeof sql,
                  "SELECT count(*) FROM (SELECT oid, place FROM current WHERE oid = %" PRId64

@@ -7,6 +7,10 @@
 /* place = line number * LINE_PLACES + entry; a segment's lines have every
  * TEMP_SEGMENTS-th number. */
 
+/* So that a place takes four bytes in a row from the first one on, and a row does
+ * not grow when it moves: that could split a page. */
+enum { FIRST_LINE = (1 << 24) / LINE_PLACES };
+
 static inline uint64_t
 line_of(uint64_t place)
 {
@@ -26,13 +30,14 @@ queue_clear(tempstore *s)
 {
     for (unsigned segment = 0; segment < TEMP_SEGMENTS; segment++) {
         queue *q = &s->queues[segment];
-        begin_line(&q->last, TEMP_SEGMENTS + segment);
-        begin_line(&q->first, segment); /* an empty one before it */
+        begin_line(&q->last, FIRST_LINE + TEMP_SEGMENTS + segment);
+        begin_line(&q->first, FIRST_LINE + segment); /* an empty one before it */
         q->stored = q->last.number;
         q->count = q->bytes = 0;
     }
     s->recent_count = 0;
     s->heat_number = 0;
+    memset(s->seats, 0, sizeof s->seats);
 }
 
 static void
@@ -54,12 +59,12 @@ store_last(tempstore *s, queue *q)
 }
 
 uint64_t
-queue_append(tempstore *s, unsigned segment, uint64_t oid, unsigned heat)
+queue_append(tempstore *s, unsigned segment, uint64_t oid, uint8_t heat)
 {
     line *l = &s->queues[segment].last;
     uint64_t place = l->number * LINE_PLACES + l->filled;
     l->oids[l->filled] = oid;
-    l->heat[l->filled] = (uint8_t)(heat < FREQUENCY_MAX ? heat : FREQUENCY_MAX);
+    l->heat[l->filled] = heat;
     if (++l->filled == LINE_PLACES) {
         store_last(s, &s->queues[segment]);
     }
@@ -109,7 +114,7 @@ fetch_first(tempstore *s, queue *q)
 }
 
 bool
-queue_take(tempstore *s, unsigned segment, uint64_t *oid, uint64_t *place, unsigned *heat)
+queue_take(tempstore *s, unsigned segment, uint64_t *oid, uint64_t *place, uint8_t *heat)
 {
     queue *q = &s->queues[segment];
     line *l = &q->first;
@@ -121,6 +126,34 @@ queue_take(tempstore *s, unsigned segment, uint64_t *oid, uint64_t *place, unsig
     *place = l->number * LINE_PLACES + l->taken;
     l->taken++;
     return true;
+}
+
+void
+queue_leave(tempstore *s, uint64_t oid, uint64_t place)
+{
+    s->seats[oid_hash(oid) % SEATS] = (seat){oid, place};
+}
+
+/* Whether the place has not been dealt with yet. */
+static bool
+is_waiting(const tempstore *s, uint64_t place)
+{
+    const queue *q = &s->queues[segment_of(place)];
+    uint64_t number = line_of(place);
+    return number >= q->stored ||
+           (number == q->first.number && place % LINE_PLACES >= q->first.taken);
+}
+
+uint64_t
+queue_return(tempstore *s, uint64_t oid)
+{
+    seat *left = &s->seats[oid_hash(oid) % SEATS];
+    if (!left->place || left->oid != oid) {
+        return 0;
+    }
+    uint64_t place = left->place;
+    left->place = 0;
+    return is_waiting(s, place) ? place : 0;
 }
 
 size_t
@@ -148,7 +181,8 @@ heat_at_hand(tempstore *s, uint64_t place)
 static inline void
 warm(uint8_t *heat)
 {
-    *heat += *heat < FREQUENCY_MAX;
+    unsigned frequency = heat_frequency(*heat), hits = heat_hits(*heat);
+    *heat = heat_of(frequency + (frequency < FREQUENCY_MAX), hits + (hits < FREQUENCY_MAX));
 }
 
 void
@@ -198,7 +232,7 @@ queue_settle(tempstore *s, bool at_once)
     }
 }
 
-unsigned
+uint8_t
 queue_heat(tempstore *s, uint64_t place)
 {
     queue_settle(s, true);
@@ -226,7 +260,7 @@ next_line(const queue *q, unsigned segment, uint64_t number)
 }
 
 bool
-queue_next(tempstore *s, uint64_t *place, uint64_t *oid, unsigned *heat)
+queue_next(tempstore *s, uint64_t *place, uint64_t *oid, uint8_t *heat)
 {
     for (;;) {
         uint64_t number = 0;

@@ -4,7 +4,13 @@
 enum { PROTECTED_PERCENT = 80 };
 
 /* How much is written before the pages are counted again: a share of the limit. */
-enum { COUNT_SHARE = 64, COUNT_MIN_BYTES = 8 << 10, COUNT_MAX_BYTES = 1 << 20 };
+enum { COUNT_SHARE = 64, COUNT_MAX_BYTES = 1 << 20 };
+
+/* A row that comes between others may take so many pages, splitting theirs. */
+enum { SPLIT_PAGES = 3 };
+
+/* Pages of a database without rows. */
+enum { EMPTY_PAGES = 8 };
 
 /* So many are evicted at most before they are counted again. */
 enum { EVICT_AT_ONCE = 64 };
@@ -25,19 +31,32 @@ room_protected_target(const tempstore *s)
     return budget(s) / 100 * PROTECTED_PERCENT;
 }
 
+/* Of what is there: pages are never full, so that the rows add up to less than the limit. */
+static size_t
+protected_share(const tempstore *s)
+{
+    size_t all = s->queues[TEMP_PROBATION].bytes + s->queues[TEMP_PROTECTED].bytes;
+    return all / 100 * PROTECTED_PERCENT;
+}
+
 /* What protected holds too much goes back to probation, unless it was asked for
  * since it came. */
 static void
 demote_overflow(tempstore *s)
 {
     uint64_t oid, place;
-    unsigned heat;
-    while (s->fault == SQLITE_OK && s->queues[TEMP_PROTECTED].bytes > room_protected_target(s) &&
+    uint8_t heat;
+    while (s->fault == SQLITE_OK && s->queues[TEMP_PROTECTED].bytes > protected_share(s) &&
            queue_take(s, TEMP_PROTECTED, &oid, &place, &heat)) {
         row r;
         if (row_look_at(s, oid, place, &r)) {
-            bool stays = heat >= WARM;
-            row_move(s, &r, stays ? TEMP_PROTECTED : TEMP_PROBATION, stays ? heat / 2 : 1);
+            unsigned frequency = heat_frequency(heat), hits = heat_hits(heat);
+            if (hits) {
+                row_move(s, &r, TEMP_PROTECTED, heat_of(frequency, hits / 2));
+            }
+            else {
+                row_move(s, &r, TEMP_PROBATION, heat_of(frequency / 2, 0));
+            }
         }
     }
 }
@@ -47,7 +66,7 @@ static size_t
 evict_one(tempstore *s)
 {
     uint64_t oid, place;
-    unsigned heat;
+    uint8_t heat;
     row r;
     while (s->fault == SQLITE_OK) {
         demote_overflow(s);
@@ -60,8 +79,8 @@ evict_one(tempstore *s)
         if (!row_look_at(s, oid, place, &r)) {
             continue;
         }
-        if (heat >= WARM) {
-            row_move(s, &r, TEMP_PROTECTED, heat);
+        if (heat_hits(heat)) {
+            row_move(s, &r, TEMP_PROTECTED, heat_of(heat_frequency(heat), 0));
             continue;
         }
         row_drop(s, &r);
@@ -74,17 +93,18 @@ evict_one(tempstore *s)
 static size_t
 count_share(const tempstore *s)
 {
-    size_t share = s->tier.limit_bytes / COUNT_SHARE;
-    return share < COUNT_MIN_BYTES ? COUNT_MIN_BYTES
-           : share > COUNT_MAX_BYTES ? COUNT_MAX_BYTES
-                                     : share;
+    size_t share = s->tier.limit_bytes / COUNT_SHARE, least = SPLIT_PAGES * s->page_bytes;
+    return share < least ? least : share > COUNT_MAX_BYTES ? COUNT_MAX_BYTES : share;
 }
 
 void
 room_count_pages(tempstore *s)
 {
-    s->known_bytes = tempdb_bytes(s);
-    s->added_bytes = 0;
+    size_t bytes = tempdb_bytes(s);
+    if (s->fault == SQLITE_OK) {
+        s->known_bytes = bytes;
+        s->added_bytes = s->added_rows = 0;
+    }
 }
 
 /* What a state takes in pages, at most: its own ones if it is long. */
@@ -114,7 +134,11 @@ bool
 room_make(tempstore *s, size_t state_bytes, bool may_evict)
 {
     size_t share = count_share(s), wanted = pages_for(s, state_bytes) + share;
-    if (s->known_bytes + s->added_bytes + wanted <= budget(s) && s->added_bytes < share) {
+    if (state_bytes && wanted + EMPTY_PAGES * s->page_bytes > budget(s)) {
+        return false; /* whatever is evicted */
+    }
+    if (s->known_bytes + s->added_bytes + wanted <= budget(s) && s->added_bytes < share &&
+        (s->added_rows + 1) * SPLIT_PAGES * s->page_bytes <= share) {
         return true;
     }
     room_count_pages(s);
@@ -142,7 +166,7 @@ room_clear_stale(tempstore *s)
     for (unsigned segment = 0; segment < TEMP_SEGMENTS; segment++) {
         for (int i = 0; i < STALE_AT_ONCE; i++) {
             uint64_t oid, place;
-            unsigned heat;
+            uint8_t heat;
             row r;
             if (!queue_take(s, segment, &oid, &place, &heat)) {
                 break;

@@ -1,4 +1,19 @@
+#include <string.h>
+
+#include "pagesum.h"
 #include "tempstore.h"
+
+int64_t
+row_sum(uint64_t oid, uint64_t tid, const void *state, size_t state_bytes)
+{
+    size_t words_bytes = state_bytes - state_bytes % sizeof(uint32_t);
+    uint32_t tail = (uint32_t)state_bytes;
+    for (size_t i = words_bytes; i < state_bytes; i++) {
+        tail = tail << 8 ^ ((const unsigned char *)state)[i];
+    }
+    uint64_t sum = pagesum_of(state, words_bytes);
+    return (int64_t)(oid_hash(oid_hash(oid_hash(sum + tail) ^ oid) ^ tid) >> 33);
+}
 
 void
 row_count_in(tempstore *s, const row *r)
@@ -96,6 +111,7 @@ row_drop(tempstore *s, const row *r)
         s->ended_bytes -= r->state_bytes;
         return;
     }
+    queue_leave(s, r->oid, r->place);
     s->current_count--;
     s->current_bytes -= r->state_bytes;
     if (!is_saved(s, r->marks)) {
@@ -104,7 +120,7 @@ row_drop(tempstore *s, const row *r)
 }
 
 void
-row_move(tempstore *s, row *r, unsigned segment, unsigned heat)
+row_move(tempstore *s, row *r, unsigned segment, uint8_t heat)
 {
     row_count_out(s, r);
     uint64_t place = queue_append(s, segment, r->oid, heat);

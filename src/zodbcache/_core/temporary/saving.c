@@ -84,14 +84,19 @@ pack_one(tempstore *s, uint64_t oid, uint64_t through, batch *found)
         saving_note(s, oid);
     }
     else if (!is_saved(s, marks)) {
-        const void *state = s->api->column_blob(statement, 3);
-        size_t state_bytes = (size_t)s->api->column_bytes(statement, 3);
-        is_packed = has_memory = batch_add(found, oid, tid, 0, state, state_bytes);
+        const void *state = s->api->column_blob(statement, 4);
+        size_t state_bytes = (size_t)s->api->column_bytes(statement, 4);
+        if (s->api->column_int64(statement, 3) != row_sum(oid, tid, state, state_bytes)) {
+            tempdb_note(s, SQLITE_CORRUPT);
+        }
+        else {
+            is_packed = has_memory = batch_add(found, oid, tid, 0, state, state_bytes);
+        }
     }
     tempdb_reset(s, statement);
     if (is_packed) {
         batch_row *row = &found->rows[found->count - 1];
-        row->frequency = queue_heat(s, place);
+        row->frequency = heat_frequency(queue_heat(s, place));
         int64_t bindings[] = {binding, marks_of(s, true, marks & MARK_RESTORED,
                                                 (unsigned)row->frequency)};
         tempdb_run(s, TEMP_MARK, bindings, 2, NULL, 0);
@@ -117,21 +122,22 @@ saving_heated(tempstore *s, size_t *position, size_t slots, unsigned faded, revi
 {
     uint64_t place = *position, oid;
     size_t count = 0;
-    unsigned heat;
+    uint8_t heat;
     for (; slots > 0 && queue_next(s, &place, &oid, &heat); slots--, place++) {
         row r;
-        if (!heat || !row_look(s, oid, &r) || r.place != place || !is_saved(s, r.marks)) {
+        unsigned frequency = heat_frequency(heat);
+        if (!frequency || !row_look(s, oid, &r) || r.place != place || !is_saved(s, r.marks)) {
             continue;
         }
         unsigned known = r.marks >> MARK_TOLD_SHIFT & FREQUENCY_MAX;
         unsigned told = known > faded ? known - faded : 0;
-        if (heat > 2 * told) {
-            gains[count++] = (revision_gain){oid, r.tid, heat - told};
+        if (frequency > 2 * told) {
+            gains[count++] = (revision_gain){oid, r.tid, frequency - told};
         }
-        if (heat > 2 * told || heat < told) {
-            row_mark(s, &r, marks_of(s, true, r.marks & MARK_RESTORED, heat));
+        if (frequency > 2 * told || frequency < told) {
+            row_mark(s, &r, marks_of(s, true, r.marks & MARK_RESTORED, frequency));
         }
     }
-    *position = slots ? 0 : (size_t)place;
+    *position = queue_next(s, &place, &oid, &heat) ? (size_t)place : 0;
     return count;
 }

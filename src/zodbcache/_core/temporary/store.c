@@ -1,14 +1,23 @@
 #include "tempstore.h"
 
-/* The row that the statement is at; its state lasts until release(). */
-static void
-tell(tempstore *s, sqlite3_stmt *statement, uint64_t end, int state_column, held *found)
+/* The row that the statement is at, its last columns the sum and the state; that
+ * lasts until s->reading is reset.  False, and a fault, if they do not fit. */
+static bool
+tell(tempstore *s, sqlite3_stmt *statement, uint64_t oid, uint64_t end, int sum_column,
+     held *found)
 {
     found->tid = (uint64_t)s->api->column_int64(statement, 0);
     found->end = end;
-    found->state = s->api->column_blob(statement, state_column);
-    found->state_bytes = (size_t)s->api->column_bytes(statement, state_column);
+    found->state = s->api->column_blob(statement, sum_column + 1);
+    found->state_bytes = (size_t)s->api->column_bytes(statement, sum_column + 1);
+    if (s->api->column_int64(statement, sum_column) !=
+        row_sum(oid, found->tid, found->state, found->state_bytes)) {
+        tempdb_note(s, SQLITE_CORRUPT);
+        tempdb_reset(s, statement);
+        return false;
+    }
     s->reading = statement;
+    return true;
 }
 
 static bool
@@ -31,8 +40,7 @@ tempstore_find(tempstore *s, uint64_t oid, const wish *w, held *found, uint64_t 
         if (is_wanted(s, w, (uint64_t)s->api->column_int64(statement, 0), 0, false)) {
             *place = (uint64_t)s->api->column_int64(statement, 1);
             *marks = s->api->column_int64(statement, 2);
-            tell(s, statement, 0, 3, found);
-            return true;
+            return tell(s, statement, oid, 0, 3, found);
         }
         tempdb_reset(s, statement);
     }
@@ -46,8 +54,7 @@ tempstore_find(tempstore *s, uint64_t oid, const wish *w, held *found, uint64_t 
                       s->api->column_int64(statement, 3) != 0)) {
             *place = (uint64_t)s->api->column_int64(statement, 1);
             *marks = 0;
-            tell(s, statement, end, 4, found);
-            return true;
+            return tell(s, statement, oid, end, 4, found);
         }
     }
     return false;
@@ -81,14 +88,15 @@ close_at(tempstore *s, const row *r, uint64_t end, bool bounded)
         row_drop(s, r);
         return;
     }
-    int64_t bindings[] = {(int64_t)r->oid, (int64_t)end, bounded};
-    tempdb_run(s, TEMP_END, bindings, 3, NULL, 0);
-    row_drop(s, r);
     row closed = *r;
     closed.end = end;
+    closed.place = queue_append(s, TEMP_PROBATION, r->oid, 0);
+    int64_t bindings[] = {(int64_t)r->oid, (int64_t)closed.place, (int64_t)end, bounded};
+    tempdb_run(s, TEMP_END, bindings, 4, NULL, 0);
+    row_drop(s, r);
     s->ended_count++;
     s->ended_bytes += r->state_bytes;
-    s->added_bytes += row_bytes(r->state_bytes);
+    row_count_added(s, r->state_bytes);
     row_count_in(s, &closed);
 }
 
@@ -137,7 +145,7 @@ note_entered(tempstore *s, const entrant *e)
     s->tier.counters.sets += !e->restored;
     s->current_count++;
     s->current_bytes += e->state_bytes;
-    s->added_bytes += row_bytes(e->state_bytes);
+    row_count_added(s, e->state_bytes);
     if (!e->restored) {
         s->tier.unsaved_bytes += e->state_bytes;
         saving_note(s, e->oid);
@@ -148,14 +156,21 @@ note_entered(tempstore *s, const entrant *e)
 static bool
 add(tempstore *s, const entrant *e, unsigned segment)
 {
-    line *last = &s->queues[segment].last;
-    uint64_t place = last->number * LINE_PLACES + last->filled;
+    const line *last = &s->queues[segment].last;
+    uint64_t before = queue_return(s, e->oid);
+    uint64_t place = before ? before : last->number * LINE_PLACES + last->filled;
     int64_t bindings[] = {(int64_t)e->oid, (int64_t)e->tid, (int64_t)place,
-                          marks_of(s, e->restored, e->restored, e->told)};
-    if (!tempdb_run(s, TEMP_ADD, bindings, 4, e->state_bytes ? e->state : "", e->state_bytes)) {
+                          marks_of(s, e->restored, e->restored, e->told),
+                          row_sum(e->oid, e->tid, e->state, e->state_bytes)};
+    if (!tempdb_run(s, TEMP_ADD, bindings, 5, e->state_bytes ? e->state : "", e->state_bytes)) {
         return false;
     }
-    queue_append(s, segment, e->oid, e->heat);
+    if (before) {
+        queue_note(s, place);
+    }
+    else {
+        queue_append(s, segment, e->oid, e->heat);
+    }
     row_count_in(s, &(row){.place = place, .state_bytes = e->state_bytes});
     note_entered(s, e);
     return true;
@@ -166,8 +181,9 @@ static void
 replace(tempstore *s, const entrant *e, const row *older)
 {
     int64_t bindings[] = {(int64_t)e->oid, (int64_t)e->tid,
-                          marks_of(s, e->restored, e->restored, e->told)};
-    tempdb_run(s, TEMP_REPLACE, bindings, 3, e->state_bytes ? e->state : "", e->state_bytes);
+                          marks_of(s, e->restored, e->restored, e->told),
+                          row_sum(e->oid, e->tid, e->state, e->state_bytes)};
+    tempdb_run(s, TEMP_REPLACE, bindings, 4, e->state_bytes ? e->state : "", e->state_bytes);
     row_count_out(s, older);
     s->current_count--;
     s->current_bytes -= older->state_bytes;
@@ -183,12 +199,14 @@ static bool
 add_ended(tempstore *s, const entrant *e)
 {
     uint64_t place = queue_append(s, TEMP_PROBATION, e->oid, e->heat);
-    int64_t bindings[] = {(int64_t)place, (int64_t)e->oid, (int64_t)e->tid, (int64_t)e->end, 0};
-    tempdb_run(s, TEMP_ADD_ENDED, bindings, 5, e->state_bytes ? e->state : "", e->state_bytes);
+    int64_t bindings[] = {(int64_t)place,  (int64_t)e->oid, (int64_t)e->tid,
+                          (int64_t)e->end, 0,               row_sum(e->oid, e->tid, e->state,
+                                                                    e->state_bytes)};
+    tempdb_run(s, TEMP_ADD_ENDED, bindings, 6, e->state_bytes ? e->state : "", e->state_bytes);
     s->tier.counters.sets++;
     s->ended_count++;
     s->ended_bytes += e->state_bytes;
-    s->added_bytes += row_bytes(e->state_bytes);
+    row_count_added(s, e->state_bytes);
     row_count_in(s, &(row){.place = place, .state_bytes = e->state_bytes});
     return s->fault == SQLITE_OK;
 }
@@ -228,7 +246,9 @@ tempstore_restore(tempstore *s, const entrant *e)
     if (s->db == NULL || !room_make(s, e->state_bytes, false)) {
         return false;
     }
-    bool is_hot = e->heat >= WARM && s->queues[TEMP_PROTECTED].bytes + row_bytes(e->state_bytes) <=
+    queue_settle(s, false);
+    room_clear_stale(s);
+    bool is_hot = e->told > 1 && s->queues[TEMP_PROTECTED].bytes + row_bytes(e->state_bytes) <=
                                          room_protected_target(s);
     unsigned segment = is_hot ? TEMP_PROTECTED : TEMP_PROBATION;
     if (!s->ended_count && add(s, e, segment)) {

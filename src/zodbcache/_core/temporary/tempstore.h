@@ -73,6 +73,14 @@ typedef struct {
     uint8_t heat[LINE_PLACES];
 } line;
 
+/* A place that an object has left. */
+typedef struct {
+    uint64_t oid;
+    uint64_t place; /* 0: none */
+} seat;
+
+enum { SEATS = 4096 };
+
 enum { TEMP_PROBATION, TEMP_PROTECTED, TEMP_SEGMENTS };
 
 typedef struct {
@@ -93,10 +101,12 @@ typedef struct {
     int last_fault;        /* what went wrong when it was emptied last */
     uint64_t faults;       /* how often */
     unsigned refusals;     /* of what was to be kept, while there is no database */
+    unsigned kept;         /* since the room became less */
 
     queue queues[TEMP_SEGMENTS];
     uint64_t recent[RECENT_MAX]; /* places that were hit */
     uint32_t recent_count;
+    seat seats[SEATS];    /* by hash: places that are free, and whose object may come back */
     uint64_t heat_number; /* the line whose heat was read last, and not changed since; or 0 */
     uint8_t heat[LINE_PLACES];
 
@@ -105,6 +115,7 @@ typedef struct {
     size_t page_bytes;
     size_t known_bytes; /* pages in use when they were counted */
     size_t added_bytes; /* of rows since then */
+    size_t added_rows;
     size_t current_count, ended_count;
     size_t current_bytes, ended_bytes; /* of their states */
 
@@ -130,7 +141,10 @@ enum { ROW_BYTES = 32 }; /* about what a row takes beside its state */
 bool tempdb_open(tempstore *s);
 void tempdb_close(tempstore *s);
 
-/* Each notes an error as the present call's fault, and does nothing after one. */
+/* An error, as the present call's fault. */
+void tempdb_note(tempstore *s, int code);
+
+/* Each notes its errors, and does nothing after one. */
 
 /* The statement, bound, or NULL. */
 sqlite3_stmt *tempdb_start(tempstore *s, enum temp_statement which, const int64_t *bindings,
@@ -156,17 +170,42 @@ bool tempdb_is_intact(tempstore *s);
 
 /* queue.c: the lines. */
 
+/* An entry's heat: how often its object was asked for, and how often of that since
+ * it came into its segment; four bits each. */
+static inline uint8_t
+heat_of(unsigned frequency, unsigned hits)
+{
+    return (uint8_t)(frequency << 4 | hits);
+}
+
+static inline unsigned
+heat_frequency(uint8_t heat)
+{
+    return heat >> 4;
+}
+
+static inline unsigned
+heat_hits(uint8_t heat)
+{
+    return heat & 15;
+}
+
 /* A new entry at the end of a segment: its place. */
-uint64_t queue_append(tempstore *s, unsigned segment, uint64_t oid, unsigned heat);
+uint64_t queue_append(tempstore *s, unsigned segment, uint64_t oid, uint8_t heat);
 
 /* The next entry from the segment's beginning, taken out; false when there is none. */
-bool queue_take(tempstore *s, unsigned segment, uint64_t *oid, uint64_t *place, unsigned *heat);
+bool queue_take(tempstore *s, unsigned segment, uint64_t *oid, uint64_t *place, uint8_t *heat);
 
 static inline unsigned
 segment_of(uint64_t place)
 {
     return place / LINE_PLACES % TEMP_SEGMENTS;
 }
+
+/* What changed comes back soon, as another revision: it gets the place that it
+ * had, and so the heat.  queue_return: the place, or 0. */
+void queue_leave(tempstore *s, uint64_t oid, uint64_t place);
+uint64_t queue_return(tempstore *s, uint64_t oid);
 
 /* Entries, stale ones among them. */
 size_t queue_entries(const tempstore *s);
@@ -177,10 +216,10 @@ void queue_note(tempstore *s, uint64_t place);
 /* Add what was noted to the heat, when it is much or at once. */
 void queue_settle(tempstore *s, bool at_once);
 
-unsigned queue_heat(tempstore *s, uint64_t place);
+uint8_t queue_heat(tempstore *s, uint64_t place);
 
 /* The first entry at or after *place; false when there is none. */
-bool queue_next(tempstore *s, uint64_t *place, uint64_t *oid, unsigned *heat);
+bool queue_next(tempstore *s, uint64_t *place, uint64_t *oid, uint8_t *heat);
 
 void queue_clear(tempstore *s);
 
@@ -217,6 +256,10 @@ row_bytes(size_t state_bytes)
     return state_bytes + ROW_BYTES;
 }
 
+/* What a row's oid, tid and state sum up to, in 31 bits.  A disk may err; and where
+ * a read comes up short SQLite goes on with zeros. */
+int64_t row_sum(uint64_t oid, uint64_t tid, const void *state, size_t state_bytes);
+
 /* The open revision of the oid. */
 bool row_look(tempstore *s, uint64_t oid, row *r);
 
@@ -226,6 +269,14 @@ int row_look_ended(tempstore *s, uint64_t oid, row rows[REVISIONS_MAX + 1]);
 /* The revision that has this place; false if the entry is stale. */
 bool row_look_at(tempstore *s, uint64_t oid, uint64_t place, row *r);
 
+/* A row has come, or become longer: it may need new pages. */
+static inline void
+row_count_added(tempstore *s, size_t state_bytes)
+{
+    s->added_bytes += row_bytes(state_bytes);
+    s->added_rows++;
+}
+
 /* The segment of its place has it, or has it no more. */
 void row_count_in(tempstore *s, const row *r);
 void row_count_out(tempstore *s, const row *r);
@@ -233,7 +284,7 @@ void row_count_out(tempstore *s, const row *r);
 void row_drop(tempstore *s, const row *r);
 
 /* From its place to a new one at the end of a segment. */
-void row_move(tempstore *s, row *r, unsigned segment, unsigned heat);
+void row_move(tempstore *s, row *r, unsigned segment, uint8_t heat);
 
 void row_mark(tempstore *s, const row *r, int64_t marks);
 
@@ -258,7 +309,7 @@ typedef struct {
     size_t state_bytes;
     bool restored; /* the file has it */
     unsigned told; /* and the frequency that it knows */
-    unsigned heat;
+    uint8_t heat;
 } entrant;
 
 /* Whether it is held afterwards. */
@@ -271,9 +322,6 @@ void tempstore_end(tempstore *s, uint64_t oid, uint64_t tid, enum ending ending)
 void tempstore_forget(tempstore *s, uint64_t oid);
 
 /* room.c: who has to go. */
-
-/* Requests from which on a revision moves to protected, or stays there. */
-enum { WARM = 2 };
 
 /* Whether there is room for a state, evicting what it takes if that is allowed. */
 bool room_make(tempstore *s, size_t state_bytes, bool may_evict);

@@ -7,13 +7,17 @@
 
 #include "tempstore.h"
 
-/* A disk that is full, or fails, gets so much less from then on. */
-enum { ROOM_PERCENT = 90 };
+/* When there is no room on the disk, the database may become so large the next
+ * time; and twice as large when so much has been kept since. */
+enum { ROOM_PERCENT = 90, ROOM_AFTER = 1 << 18 };
 
 /* Without a database, one attempt of so many to keep something tries to have one again. */
 enum { REFUSALS = 10000 };
 
 enum { BLOB_MAX_BYTES = 1 << 29 };
+
+/* So that marks take three bytes in a row from the first one on, as places take four. */
+enum { FIRST_EPOCH = 1 << 12 };
 
 static inline tempstore *
 store_of(tier *t)
@@ -32,7 +36,7 @@ static void
 reset_counts(tempstore *s)
 {
     queue_clear(s);
-    s->known_bytes = s->added_bytes = 0;
+    s->known_bytes = s->added_bytes = s->added_rows = 0;
     s->current_count = s->ended_count = 0;
     s->current_bytes = s->ended_bytes = 0;
     s->tier.unsaved_bytes = 0;
@@ -63,9 +67,10 @@ settle(tempstore *s)
         return;
     }
     int code = s->fault & 0xff;
-    if (code == SQLITE_FULL || code == SQLITE_IOERR) {
+    if (code == SQLITE_FULL || code == SQLITE_CANTOPEN) {
         size_t room = (s->known_bytes + s->added_bytes) / 100 * ROOM_PERCENT;
         s->room_bytes = room < s->room_bytes ? room : s->room_bytes;
+        s->kept = 0;
     }
     note_fault(s);
     begin_anew(s);
@@ -145,7 +150,7 @@ peek(tier *t, uint64_t oid, held *found)
         release(t);
         return false;
     }
-    found->frequency = queue_heat(s, r.place);
+    found->frequency = heat_frequency(queue_heat(s, r.place));
     return recall(t, oid, r.tid, found);
 }
 
@@ -154,6 +159,10 @@ keep(tempstore *s, const entrant *e)
 {
     if (s->db == NULL && ++s->refusals >= REFUSALS) {
         begin_anew(s);
+    }
+    if (s->room_bytes < s->tier.limit_bytes && ++s->kept == ROOM_AFTER) {
+        s->room_bytes *= 2;
+        s->kept = 0;
     }
     bool is_kept = tempstore_keep(s, e) && s->fault == SQLITE_OK;
     settle(s);
@@ -164,7 +173,13 @@ static bool
 insert(tier *t, uint64_t oid, uint64_t tid, uint64_t end, const char *state, size_t state_bytes)
 {
     entrant e = {
-        .oid = oid, .tid = tid, .end = end, .state = state, .state_bytes = state_bytes, .heat = 1};
+        .oid = oid,
+        .tid = tid,
+        .end = end,
+        .state = state,
+        .state_bytes = state_bytes,
+        .heat = heat_of(1, 0),
+    };
     return keep(store_of(t), &e);
 }
 
@@ -179,7 +194,7 @@ from_file(uint64_t oid, uint64_t tid, const char *state, size_t state_bytes, uns
                      .state_bytes = state_bytes,
                      .restored = true,
                      .told = told,
-                     .heat = told};
+                     .heat = heat_of(told, told > 1)};
 }
 
 static bool
@@ -187,7 +202,7 @@ promote(tier *t, uint64_t oid, uint64_t tid, const char *state, size_t state_byt
         unsigned frequency)
 {
     entrant e = from_file(oid, tid, state, state_bytes, frequency);
-    e.heat++;
+    e.heat = heat_of(e.told < FREQUENCY_MAX ? e.told + 1 : FREQUENCY_MAX, 0);
     return keep(store_of(t), &e);
 }
 
@@ -353,6 +368,7 @@ tempstore_make(const sqlite_api *api, size_t limit_bytes, size_t object_max_byte
     s->tier.object_max_bytes =
         (uint32_t)(object_max_bytes < BLOB_MAX_BYTES ? object_max_bytes : BLOB_MAX_BYTES);
     s->api = api;
+    s->epoch = FIRST_EPOCH;
     s->unsaved = unsaved;
     begin_anew(s);
     return &s->tier;
