@@ -91,8 +91,7 @@ class Saving(Attachment):
                         position = max(position, 0)
                         return 0
                     if position < 0:
-                        oids = self._store.take_unsaved()
-                        position = 0
+                        oids, position = self._take_unsaved(), 0
                     begun = position
                     position, checkpoint = self._save_some(oids, position, bytes_at_once)
                 if not checkpoint or position == begun or pause():
@@ -106,6 +105,13 @@ class Saving(Attachment):
                 self._store.search_unsaved()
             self._store.return_unsaved(oids, max(position, 0))
         return checkpoint
+
+    def _take_unsaved(self) -> bytes:
+        """The oids of some of what the file lacks, if it lacks anything."""
+        oids = self._store.take_unsaved()
+        while not oids and self._store.unsaved_left:
+            oids = self._store.take_unsaved()
+        return oids
 
     def _save_some(self, oids: bytes, position: int, bytes_max: int) -> tuple[int, int]:
         """One transaction; the position after it, and the checkpoint, 0 if nothing was written."""

@@ -61,3 +61,19 @@ def test_a_restart_with_another_backend(tmp_path: Path, first: str, second: str)
     with closing(open_database(tmp_path, first)) as database:
         assert read_all(database) == expected
         assert database.storage.cache_stats()["file_hits"] >= OBJECTS * 0.9
+
+
+def test_more_is_saved_than_is_remembered_as_unsaved(tmp_path: Path) -> None:
+    """A temporary database may hold more than its list of the unsaved: the rest is sought."""
+    count = 100_000
+    with closing(open_database(tmp_path, "sqlite")) as database:
+        write(database, range(1), "old")
+        cache = database.storage._cache
+        tid = cache.log.end
+        for oid in range(1000, 1000 + count):
+            assert cache.store.insert(oid, tid, 0, b"state")
+        assert cache.store.unsaved_left
+        before = database.storage.cache_stats()["file_writes"]
+        assert cache.persistence.save() == tid
+        assert database.storage.cache_stats()["file_writes"] - before >= count
+        assert cache.store.unsaved_bytes == 0
