@@ -13,7 +13,7 @@ is_unsaved(const revision *r)
 static void
 note(store *s, uint64_t oid)
 {
-    if (s->unsaved_count < s->unsaved_max) {
+    if (s->unsaved != NULL && s->unsaved_count < s->unsaved_max) {
         s->unsaved[s->unsaved_count++] = oid;
     }
     else {
@@ -65,6 +65,7 @@ search(const store *s, uint64_t *oids)
 uint64_t *
 store_take_unsaved(store *s, size_t *count)
 {
+    store_list_unsaved(s);
     *count = s->unsaved_overflow ? search(s, NULL) : s->unsaved_count;
     uint64_t *oids = malloc((*count + 1) * sizeof *oids);
     if (oids == NULL) {
@@ -77,7 +78,7 @@ store_take_unsaved(store *s, size_t *count)
         memcpy(oids, s->unsaved, *count * sizeof *oids);
     }
     s->unsaved_count = 0;
-    s->unsaved_overflow = false;
+    s->unsaved_overflow = s->unsaved == NULL;
     return oids;
 }
 

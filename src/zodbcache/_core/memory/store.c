@@ -28,11 +28,11 @@ store_open(store *s, size_t limit_bytes, size_t object_max_bytes)
     size_t slots = limit_bytes / REVISION_LEAST_BYTES;
     size_t unsaved = limit_bytes / UNSAVED_SHARE;
     s->unsaved_max = (uint32_t)(unsaved < UNSAVED_MAX ? unsaved : UNSAVED_MAX);
-    s->unsaved = malloc(s->unsaved_max * sizeof *s->unsaved);
     s->tier.limit_bytes = limit_bytes;
     s->tier.object_max_bytes = (uint32_t)(object_max_bytes < limit_bytes ? object_max_bytes
                                                                     : limit_bytes);
-    if (s->unsaved != NULL && arena_open(&s->arena, limit_bytes) && table_open(&s->table, slots) &&
+    s->unsaved_overflow = true; /* nothing is listed yet */
+    if (arena_open(&s->arena, limit_bytes) && table_open(&s->table, slots) &&
         sketch_open(&s->sketch, slots, s->table.home_slots)) {
         refit(s);
         return true;
@@ -55,7 +55,7 @@ static size_t
 overhead_bytes(const store *s)
 {
     return table_bytes(&s->table) + s->sketch.count * sizeof(uint64_t) + s->reserved_bytes +
-           s->unsaved_max * sizeof *s->unsaved + sizeof *s;
+           (s->unsaved == NULL ? 0 : s->unsaved_max * sizeof *s->unsaved) + sizeof *s;
 }
 
 size_t
@@ -154,6 +154,15 @@ follow_table(store *s)
 {
     sketch_grow(&s->sketch, s->table.home_slots);
     refit(s);
+}
+
+void
+store_list_unsaved(store *s)
+{
+    if (s->unsaved == NULL) {
+        s->unsaved = malloc(s->unsaved_max * sizeof *s->unsaved);
+        refit(s);
+    }
 }
 
 /* Room for a block, whatever it takes; 0 when it cannot be had. */
@@ -553,7 +562,7 @@ store_clear(store *s)
     sketch_clear(&s->sketch, s->table.home_slots);
     memset(&s->segments, 0, sizeof s->segments);
     s->state_bytes = s->tier.unsaved_bytes = s->unsaved_count = 0;
-    s->unsaved_overflow = false;
+    s->unsaved_overflow = s->unsaved == NULL;
     arena_clear(&s->arena);
     refit(s);
 }

@@ -41,9 +41,9 @@ typedef struct {
     segments segments;
     size_t reserved_bytes; /* somebody else's, counted against the limit */
     size_t state_bytes;    /* sum over all revisions */
-    uint64_t *unsaved;     /* oids of open revisions that the file may lack, and others */
+    uint64_t *unsaved;     /* NULL, or oids of open revisions that the file may lack, and others */
     uint32_t unsaved_count, unsaved_max;
-    bool unsaved_overflow; /* more than that: only a search finds them */
+    bool unsaved_overflow; /* not all are listed: only a search finds them */
 } store;
 
 /* Return false when there is no address space. */
@@ -90,6 +90,9 @@ void store_end(store *s, uint64_t oid, uint64_t tid, enum ending ending);
 void store_forget(store *s, uint64_t oid);
 void store_clear(store *s);
 void store_reserve(store *s, size_t size_bytes);
+
+/* From now on list what is unsaved: somebody asks for it. */
+void store_list_unsaved(store *s);
 
 /* saving.c: what the file lacks. */
 
