@@ -55,7 +55,12 @@ def new_figure(panels: int, *, columns: int = 2) -> tuple[Figure, list[Any]]:
     return figure, axes[:panels]
 
 
-def draw_bars(axes: Any, groups: Groups, *, form: str = "{:.2g}") -> None:
+def digits(number: float, count: int) -> str:
+    """With so many digits that count, and never as a power of ten."""
+    return f"{float(f'{number:.{count}g}'):,.10g}"
+
+
+def draw_bars(axes: Any, groups: Groups, *, count: int = 2) -> None:
     """Bars side by side in groups, their heights written above them."""
     names = list(dict.fromkeys(name for bars in groups.values() for name in bars))
     colour, width = colours(names), 0.84 / len(names)
@@ -67,7 +72,7 @@ def draw_bars(axes: Any, groups: Groups, *, form: str = "{:.2g}") -> None:
         ]
         heights = [bars[name] for bars in groups.values() if name in bars]
         drawn = axes.bar(places, heights, width * 0.94, label=name, color=colour[name])
-        labels = [form.format(height) for height in heights]
+        labels = [digits(height, count) for height in heights]
         axes.bar_label(drawn, labels, fontsize=6.5, padding=1)
     axes.set_xticks(range(len(groups)), list(groups))
     axes.margins(y=0.12)
@@ -136,7 +141,7 @@ def plot_memory(result: Result) -> Figure | None:
     draw_bars(axes[0], beside_state(table), form="{:.0f}")
     axes[0].set(title=table.title, ylabel="bytes")
     axes[0].legend(frameon=False, ncols=4, loc="upper center", bbox_to_anchor=(0.5, -0.1))
-    draw_bars(axes[1], resident(result), form="{:.3g}")
+    draw_bars(axes[1], resident(result), count=3)
     axes[1].set(title="What a full cache takes of the process's memory", ylabel="MB")
     make_logarithmic(axes[1])
     axes[1].legend(frameon=False, ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.16))
@@ -202,7 +207,7 @@ def draw_lines(panels: Mapping[str, Mapping[str, float]]) -> Figure:
     colour = colours(list(dict.fromkeys(line for bars in panels.values() for line in bars)))
     for each, (question, bars) in zip(axes, panels.items(), strict=True):
         drawn = each.barh(list(bars), list(bars.values()), color=[colour[line] for line in bars])
-        each.bar_label(drawn, [f"{ms:.3g}" for ms in bars.values()], fontsize=8, padding=3)
+        each.bar_label(drawn, [digits(ms, 3) for ms in bars.values()], fontsize=8, padding=3)
         each.grid(axis="y", visible=False)
         each.grid(axis="x", color="#e4e4e4")
         each.invert_yaxis()
@@ -221,7 +226,7 @@ def plot_matrix(result: Result) -> Figure | None:
         return None
     figure, axes = new_figure(len(panels))
     for each, (crew, groups) in zip(axes, panels.items(), strict=True):
-        draw_bars(each, groups, form="{:.3g}")
+        draw_bars(each, groups, count=3)
         make_logarithmic(each)
         each.set(title=f"cold, {crew}", ylabel="ms")
     add_legend(figure, axes)
