@@ -138,7 +138,7 @@ def plot_memory(result: Result) -> Figure | None:
     (table, *_) = tables
     figure, axes = new_figure(2, columns=1)
     figure.set_figwidth(10)
-    draw_bars(axes[0], beside_state(table), form="{:.0f}")
+    draw_bars(axes[0], beside_state(table), count=3)
     axes[0].set(title=table.title, ylabel="bytes")
     axes[0].legend(frameon=False, ncols=4, loc="upper center", bbox_to_anchor=(0.5, -0.1))
     draw_bars(axes[1], resident(result), count=3)
@@ -242,7 +242,7 @@ def plot_store(result: Result) -> Figure | None:
         return None
     figure, axes = new_figure(1)
     figure.set_figwidth(12)
-    draw_bars(axes[0], groups, form="{:.0f}")
+    draw_bars(axes[0], groups, count=3)
     axes[0].set(title="One call", ylabel="ns")
     add_legend(figure, axes)
     return figure

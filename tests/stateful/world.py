@@ -110,7 +110,7 @@ class Process:
         directory: str,
         deltas_max: int,
         on_questions: Questions,
-        backend: str,
+        backend: str = "memory",
     ) -> None:
         self.client: Client = ClientStorage(server)
         self.client.on_questions.extend(on_questions)

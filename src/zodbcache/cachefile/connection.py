@@ -184,7 +184,7 @@ class Connection:
         try:
             self._wait_once("BEGIN IMMEDIATE" if write else "BEGIN")
             yield
-            self._wait_once("COMMIT")
+            self.run("COMMIT")  # calls _note_wal(), whose interrupts APSW passes on
         except BaseException:
             # SQLite may have rolled back already.
             with suppress(apsw.Error):
@@ -193,7 +193,7 @@ class Connection:
             raise
 
     def _wait_once(self, sql: str) -> None:
-        """Execute what may wait for a lock or a disk, and then for the GIL, no more than once."""
+        """Execute what may wait for a lock, and then for the GIL, no more than once."""
         if self._rows is None:
             self.run(sql)
             return
