@@ -45,6 +45,12 @@ class Goal:
 _printed: dict[str, list[Any]] = {"tables": [], "goals": []}
 
 
+def forget() -> None:
+    """Nothing has been printed: for who asks several questions in one process."""
+    for kept in _printed.values():
+        kept.clear()
+
+
 def print_table(title: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """Print rows of text in columns, the first to the left, the others to the right."""
     lines = [tuple(head), *map(tuple, rows)]

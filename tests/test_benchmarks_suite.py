@@ -36,6 +36,13 @@ from benchmarks import suite  # noqa: E402
 from benchmarks.questions import QUESTIONS  # noqa: E402
 from benchmarks.questions import Question  # noqa: E402
 
+
+@pytest.fixture(autouse=True)
+def nothing_printed() -> None:
+    """What other tests of this process have printed belongs to no result."""
+    report.forget()
+
+
 # The whole suite.
 
 

@@ -215,7 +215,10 @@ class MVCCMappingBase(Base):
         self._first = MVCCMappingStorage()
 
     def open(self, **options: Any) -> Any:
-        return self._first.new_instance()
+        instance = self._first.new_instance()
+        # Its own instances would poll under a lock of their own while the first one packs.
+        instance._lock = self._first._lock
+        return instance
 
     def found(self, random: Random) -> None:
         super().found(random)
