@@ -15,7 +15,8 @@ class IStore(Interface):
     """The memory tier: revisions bounded by bytes, under one checkpoint (I1, I5).
 
     Every method is atomic with respect to every other, whichever thread
-    calls.  None of them blocks, logs, or calls the base storage.
+    calls.  None of them logs, or calls the base storage; none blocks, but for
+    the disk of a temporary database.
     """
 
     checkpoint = Attribute("The tid through which every open revision held is proven current.")

@@ -103,7 +103,8 @@ tempdb_start(tempstore *s, enum temp_statement which, const int64_t *bindings, i
     if (s->db == NULL || s->fault != SQLITE_OK) {
         return NULL;
     }
-    tempdb_note(s, statement_start(s->api, s->db, SQL[which], &s->statements[which], bindings, count));
+    tempdb_note(s, statement_start(s->api, s->db, SQL[which], &s->statements[which], bindings,
+                                   count));
     return s->fault == SQLITE_OK ? s->statements[which] : NULL;
 }
 
@@ -134,7 +135,8 @@ tempdb_run(tempstore *s, enum temp_statement which, const int64_t *bindings, int
     int changes = 0;
     sqlite3_stmt *statement = tempdb_start(s, which, bindings, count);
     if (statement != NULL && blob != NULL) {
-        tempdb_note(s, s->api->bind_blob(statement, count + 1, blob, (int)blob_bytes, SQLITE_STATIC));
+        tempdb_note(s, s->api->bind_blob(statement, count + 1, blob, (int)blob_bytes,
+                                         SQLITE_STATIC));
     }
     if (statement != NULL && s->fault == SQLITE_OK) {
         tempdb_note(s, statement_run(s->api, s->db, statement, &changes));
@@ -175,7 +177,8 @@ bool
 tempdb_is_intact(tempstore *s)
 {
     sqlite3_stmt *statement = NULL;
-    tempdb_note(s, statement_start(s->api, s->db, "PRAGMA integrity_check(1)", &statement, NULL, 0));
+    const char *sql = "PRAGMA integrity_check(1)";
+    tempdb_note(s, statement_start(s->api, s->db, sql, &statement, NULL, 0));
     bool is_ok = tempdb_step(s, statement) && s->api->column_bytes(statement, 0) == 2 &&
                  memcmp(s->api->column_blob(statement, 0), "ok", 2) == 0;
     s->api->finalize(statement);
