@@ -9,13 +9,18 @@ store_of(tier *t)
     return (store *)t;
 }
 
-static void
+/* Whether there is a revision; what is known of it. */
+static bool
 tell(const revision *r, held *found)
 {
+    if (r == NULL) {
+        return false;
+    }
     found->tid = r->tid;
     found->end = revision_end(r);
     found->state = revision_state(r);
     found->state_bytes = revision_state_bytes(r);
+    return true;
 }
 
 static void
@@ -28,21 +33,13 @@ close(tier *t)
 static bool
 load_before(tier *t, uint64_t oid, uint64_t before, held *found)
 {
-    const revision *r = store_load_before(store_of(t), oid, before);
-    if (r != NULL) {
-        tell(r, found);
-    }
-    return r != NULL;
+    return tell(store_load_before(store_of(t), oid, before), found);
 }
 
 static bool
 load_at(tier *t, uint64_t oid, uint64_t at, held *found)
 {
-    const revision *r = store_load_at(store_of(t), oid, at);
-    if (r != NULL) {
-        tell(r, found);
-    }
-    return r != NULL;
+    return tell(store_load_at(store_of(t), oid, at), found);
 }
 
 static bool
@@ -54,22 +51,18 @@ holds(tier *t, uint64_t oid, uint64_t at)
 static bool
 recall(tier *t, uint64_t oid, uint64_t tid, held *found)
 {
-    const revision *r = store_revision(store_of(t), oid, tid);
-    if (r != NULL) {
-        tell(r, found);
-    }
-    return r != NULL;
+    return tell(store_revision(store_of(t), oid, tid), found);
 }
 
 static bool
 peek(tier *t, uint64_t oid, held *found)
 {
     const revision *r = store_open_revision(store_of(t), oid);
-    if (r != NULL) {
-        tell(r, found);
-        found->frequency = store_frequency(store_of(t), r);
+    if (!tell(r, found)) {
+        return false;
     }
-    return r != NULL;
+    found->frequency = store_frequency(store_of(t), r);
+    return true;
 }
 
 static bool
